@@ -1,0 +1,230 @@
+#!/usr/bin/python
+"""Ansible module: what kind of Strapi project a directory holds, and its sources in one archive."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: strapi_project
+short_description: Look at the sources of a Strapi application, and pack them
+description:
+  - Finds out what a roll-out must know of a project, from its package.json and its lockfile.
+  - Gives a hash of its sources, and on request packs them into an archive that depends on nothing but them.
+author: strapi-tuner developers
+options:
+  path:
+    description: Directory of the project, the one that holds package.json.
+    type: path
+    required: true
+  exclude:
+    description: Names, or paths relative to O(path), that are no sources, with shell wildcards.
+    type: list
+    elements: str
+    default: []
+  archive:
+    description: Where to write the sources as .tar.gz. Without it, nothing is written.
+    type: path
+attributes:
+  check_mode: {support: full}
+"""
+
+EXAMPLES = r"""
+- name: Look at the project
+  strapi_project:
+    path: /home/me/shop
+    exclude: [node_modules, .git]
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+project:
+  description: What the project is.
+  type: dict
+  returned: always
+  contains:
+    name: {description: Name in package.json., type: str}
+    strapi_version: {description: Version of Strapi that the lockfile holds, or the range in package.json without one., type: str}
+    major: {description: Major version of Strapi., type: int}
+    typescript: {description: Whether it is compiled to dist/., type: bool}
+    package_manager: {description: npm, yarn or pnpm, by the lockfile., type: str}
+    lockfile: {description: Name of the lockfile, or an empty string., type: str}
+    engines_node: {description: The Node.js range that it asks for, or else that its Strapi does., type: str}
+    build_script: {description: Whether package.json has a script called build., type: bool}
+    own_files: {description: Those of server.js and ecosystem.config.js that the project brings., type: list}
+    source_hash: {description: SHA-256 over names, modes and contents of the sources., type: str}
+    files: {description: Number of source files., type: int}
+"""
+
+import fnmatch
+import gzip
+import hashlib
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+LOCKFILES = {
+    "package-lock.json": "npm",
+    "npm-shrinkwrap.json": "npm",
+    "yarn.lock": "yarn",
+    "pnpm-lock.yaml": "pnpm",
+}
+GENERATED_FILES = ("server.js", "ecosystem.config.js")
+SUPPORTED_MAJORS = (4, 5)
+REMEDY = "set strapi_source to the directory that holds the application's package.json"
+
+
+class ProjectError(Exception):
+    """Why a directory cannot be rolled out, in one line."""
+
+
+def read_package(path: Path) -> dict[str, Any]:
+    """Read package.json of a project.
+
+    Raises:
+        ProjectError: When it is missing, broken, or not of a Strapi application.
+    """
+    if not path.is_dir():
+        raise ProjectError(f"{path} is no directory; {REMEDY}")
+    try:
+        package = json.loads((path / "package.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ProjectError(f"{path} is no Strapi application, it has no package.json; {REMEDY}") from None
+    except (OSError, ValueError) as error:
+        raise ProjectError(f"{path}/package.json cannot be read: {error}") from None
+    if not isinstance(package, dict) or "@strapi/strapi" not in dependencies(package):
+        raise ProjectError(
+            f"{path} is no Strapi application, its package.json does not depend on @strapi/strapi; {REMEDY}"
+        )
+    return package
+
+
+def dependencies(package: dict[str, Any]) -> dict[str, str]:
+    """The run-time dependencies that a package.json names."""
+    named = package.get("dependencies")
+    return named if isinstance(named, dict) else {}
+
+
+def read_npm_lock(path: Path, lockfile: str) -> dict[str, Any]:
+    """The lockfile's entry for @strapi/strapi, or an empty one where it has none or is not npm's."""
+    if LOCKFILES.get(lockfile) != "npm":
+        return {}
+    try:
+        lock = json.loads((path / lockfile).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProjectError(f"{path / lockfile} cannot be read: {error}; write it again with npm install") from None
+    entry = lock.get("packages", {}).get("node_modules/@strapi/strapi", {})
+    return entry if isinstance(entry, dict) else {}
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Find out what a project is, from the files that say so.
+
+    Raises:
+        ProjectError: When it is no Strapi application of a version that can be rolled out.
+    """
+    package = read_package(path)
+    lockfile = next((name for name in LOCKFILES if (path / name).is_file()), "")
+    locked = read_npm_lock(path, lockfile)
+    version = str(locked.get("version") or dependencies(package)["@strapi/strapi"])
+    major = re.search(r"\d+", version)
+    if major is None or int(major.group()) not in SUPPORTED_MAJORS:
+        raise ProjectError(f"{path} uses Strapi {version}, and only versions 4 and 5 can be rolled out; upgrade it first")
+    engines = (package.get("engines") or {}).get("node") or (locked.get("engines") or {}).get("node") or ""
+    return {
+        "name": str(package.get("name", path.name)),
+        "strapi_version": version,
+        "major": int(major.group()),
+        "typescript": (path / "tsconfig.json").is_file(),
+        "package_manager": LOCKFILES.get(lockfile, "npm"),
+        "lockfile": lockfile,
+        "engines_node": str(engines),
+        "build_script": "build" in (package.get("scripts") or {}),
+        "own_files": [name for name in GENERATED_FILES if (path / name).is_file()],
+    }
+
+
+def is_excluded(relative: str, exclude: list[str]) -> bool:
+    """Whether a path is no source: a pattern fits its name, or the whole of it."""
+    name = relative.rsplit("/", 1)[-1]
+    return any(fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(relative, pattern) for pattern in exclude)
+
+
+def walk_sources(path: Path, exclude: list[str]) -> Iterator[tuple[str, Path]]:
+    """The source files and links of a project in a fixed order, each with its name relative to the project."""
+    for directory, folders, files in os.walk(path):
+        base = Path(directory)
+        prefix = "" if base == path else base.relative_to(path).as_posix() + "/"
+        links = [name for name in folders if (base / name).is_symlink()]
+        folders[:] = sorted(
+            name for name in folders if name not in links and not is_excluded(prefix + name, exclude)
+        )
+        for name in sorted(files + links):
+            if not is_excluded(prefix + name, exclude):
+                yield prefix + name, base / name
+
+
+def hash_sources(sources: list[tuple[str, Path]]) -> str:
+    """SHA-256 over the name, the kind, the executable bit and the content of each source.
+
+    Raises:
+        ProjectError: When a source cannot be read.
+    """
+    total = hashlib.sha256()
+    for name, file in sources:
+        try:
+            if file.is_symlink():
+                kind, content = "link", str(file.readlink()).encode()
+            else:
+                kind, content = "exec" if os.access(file, os.X_OK) else "file", file.read_bytes()
+        except OSError as error:
+            raise ProjectError(f"{file} cannot be read: {error.strerror}") from None
+        total.update(f"{name}\0{kind}\0{hashlib.sha256(content).hexdigest()}\0".encode())
+    return total.hexdigest()
+
+
+def pack(sources: list[tuple[str, Path]], archive: Path) -> None:
+    """Write the sources as .tar.gz, without owners and times, so that equal sources give equal bytes."""
+
+    def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mtime = 0
+        entry.mode = 0o755 if entry.mode & 0o100 else 0o644
+        return entry
+
+    with archive.open("wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            for name, file in sources:
+                tar.add(file, arcname=name, recursive=False, filter=anonymous)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "exclude": {"type": "list", "elements": "str", "default": []},
+            "archive": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    path = Path(module.params["path"]).absolute()
+    archive = module.params["archive"]
+    try:
+        project = describe(path)
+        sources = list(walk_sources(path, module.params["exclude"]))
+        project.update(source_hash=hash_sources(sources), files=len(sources))
+    except ProjectError as error:
+        module.fail_json(msg=str(error))
+    if archive and not module.check_mode:
+        pack(sources, Path(archive))
+    module.exit_json(changed=bool(archive), project=project)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Which instance counts are worth trying, with the reason for each bound. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from tuner.errors import InputError
+from tuner.model import BYTES_PER_MIB, Bound, Deployment, HostCapacity, Plan
+
+# Some of the memory must be left to the kernel's caches and to whatever else runs.
+MEMORY_SHARE = 0.85
+# A worker's memory grows with the requests that it has served: what was seen is not the most that it will be.
+MEMORY_GROWTH = 1.3
+# A reload runs new workers beside the old ones, and the administrator wants to get in too.
+CONNECTIONS_KEPT_INSTANCES = 2
+CONNECTIONS_RESERVED = 3
+# Beyond so many workers a CPU, only switching between them grows.
+MOST_PER_CPU = 4
+# Up to here each count is tried; on larger hosts only those around the likely best.
+EVERY_COUNT_UP_TO_CPUS = 4
+
+
+def find_bounds(capacity: HostCapacity, deployment: Deployment) -> tuple[Bound, ...]:
+    """Find what bounds the number of instances.
+
+    Args:
+        capacity: What the host has.
+        deployment: What runs on it.
+
+    Returns:
+        Upper bounds, the tightest first; never empty.
+    """
+    cpus = math.ceil(capacity.cpu_budget)
+    bounds = [Bound(max(MOST_PER_CPU, MOST_PER_CPU * cpus), f"{MOST_PER_CPU} for each of {cpus} CPUs")]
+    if deployment.database_client == "sqlite" and not deployment.sqlite_multi_process:
+        bounds.append(
+            Bound(1, "SQLite is shared by several processes only where strapi_sqlite_multi_process is true")
+        )
+    if deployment.worker_peak_bytes:
+        bounds.append(_memory_bound(capacity, deployment.worker_peak_bytes))
+    if deployment.database_max_connections and deployment.database_client != "sqlite":
+        bounds.append(_connection_bound(deployment))
+    return tuple(sorted(bounds, key=lambda bound: bound.limit))
+
+
+def _memory_bound(capacity: HostCapacity, worker_peak_bytes: int) -> Bound:
+    room = MEMORY_SHARE * capacity.memory_bytes
+    each = MEMORY_GROWTH * worker_peak_bytes
+    return Bound(
+        max(1, int(room / each)),
+        f"{MEMORY_SHARE:.0%} of {capacity.memory_bytes / BYTES_PER_MIB:,.0f} MiB memory at {each / BYTES_PER_MIB:,.0f} MiB an instance",
+    )
+
+
+def _connection_bound(deployment: Deployment) -> Bound:
+    usable = deployment.database_max_connections - CONNECTIONS_RESERVED
+    limit = usable // deployment.database_pool_max - CONNECTIONS_KEPT_INSTANCES
+    return Bound(
+        max(1, limit),
+        f"{deployment.database_max_connections} database connections at {deployment.database_pool_max} an instance, "
+        f"less {CONNECTIONS_KEPT_INSTANCES} instances for a reload",
+    )
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Read instance counts as a user writes them: `1-4`, `1,2,4` or both.
+
+    Raises:
+        InputError: When the text is no list of whole numbers of 1 or more.
+    """
+    counts: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,4})(?:\s*-\s*(\d{1,4}))?\s*", part)
+        if match is None:
+            raise InputError(
+                f"candidates {text!r}: {part.strip() or 'an empty entry'!r} is no instance count",
+                remedy="write whole numbers such as 1-4 or 1,2,4",
+            )
+        first, last = int(match.group(1)), int(match.group(2) or match.group(1))
+        if first < 1 or last < first:
+            raise InputError(
+                f"candidates {text!r}: {part.strip()!r} is no range of instance counts from 1 upwards",
+                remedy="write whole numbers such as 1-4 or 1,2,4",
+            )
+        counts.update(range(first, last + 1))
+    return tuple(sorted(counts))
+
+
+def default_counts(cpu_budget: float, current: int) -> set[int]:
+    """The counts worth trying on a host with this CPU budget, before any bound but that.
+
+    One more than the CPUs is tried, since a worker that waits for its database leaves its CPU to another.
+    """
+    cpus = math.ceil(cpu_budget)
+    if cpus <= EVERY_COUNT_UP_TO_CPUS:
+        counts = set(range(1, cpus + 2))
+    else:
+        counts = {1, math.ceil(cpus / 4), math.ceil(cpus / 2), cpus - 1, cpus, cpus + 1}
+    return counts | {current}
+
+
+def plan(
+    capacity: HostCapacity, deployment: Deployment, *, rounds: int, requested: tuple[int, ...] | None = None
+) -> Plan:
+    """Choose the candidates.
+
+    Args:
+        capacity: What the host has.
+        deployment: What runs on it.
+        rounds: How often each candidate is to be measured.
+        requested: Instance counts that the user asked for, instead of the default ones.
+
+    Raises:
+        InputError: When a requested count is above a bound.
+    """
+    bounds = find_bounds(capacity, deployment)
+    tightest = bounds[0]
+    if requested:
+        if max(requested) > tightest.limit:
+            raise InputError(
+                f"candidate {max(requested)} is above the bound of {tightest.limit} instances: {tightest.reason}",
+                remedy=f"ask for candidates up to {tightest.limit}",
+            )
+        return Plan(candidates=requested, bounds=bounds, rounds=rounds)
+    counts = default_counts(capacity.cpu_budget, deployment.instances)
+    within = tuple(sorted(count for count in counts if count <= tightest.limit))
+    return Plan(candidates=within, bounds=bounds, rounds=rounds)

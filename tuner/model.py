@@ -1,0 +1,247 @@
+"""What flows between the parts: frozen records, with units in their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+BYTES_PER_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class HostCapacity:
+    """What a host really has for the application.
+
+    Attributes:
+        cpus_online: CPUs of the machine.
+        cpus_affinity: CPUs that the application's processes may run on.
+        cpu_quota: The tightest CPU quota over all cgroups above the application, in CPUs; None without one.
+        cpu_budget: The smaller of the two, in CPUs.
+        cpu_limited_by: `online`, `affinity` or `quota`.
+        memory_total_bytes: RAM of the machine.
+        memory_limit_bytes: The tightest memory limit over all cgroups above; None without one.
+        memory_available_bytes: What can be had now without swapping.
+        assumed: Whether the limits are those of another process, since the application does not run.
+    """
+
+    cpus_online: int
+    cpus_affinity: int
+    cpu_quota: float | None
+    cpu_budget: float
+    cpu_limited_by: str
+    memory_total_bytes: int
+    memory_limit_bytes: int | None
+    memory_available_bytes: int
+    assumed: bool = False
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that counts: the machine's, or the limit below it."""
+        return min(self.memory_total_bytes, self.memory_limit_bytes or self.memory_total_bytes)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """The application as it was found on the host.
+
+    Attributes:
+        app_name: Its name in pm2.
+        instances: Workers online; 0 when pm2 does not know it.
+        unwell: Workers in any other state.
+        url: Address at which the host itself reaches it.
+        release: Name of the current release, or "".
+        database_client: `sqlite`, `postgres` or `mysql`.
+        sqlite_multi_process: Whether the inventory allows several processes on one SQLite file.
+        database_pool_max: Connections that each instance may open.
+        database_max_connections: Connections that the server allows; 0 when that is not known.
+        worker_peak_bytes: The most memory that one worker has had; None before any has run.
+    """
+
+    app_name: str
+    instances: int
+    unwell: int
+    url: str
+    release: str
+    database_client: str
+    sqlite_multi_process: bool
+    database_pool_max: int
+    database_max_connections: int
+    worker_peak_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect` tells of one host."""
+
+    host: str
+    capacity: HostCapacity
+    deployment: Deployment
+
+
+@dataclass(frozen=True)
+class Load:
+    """The load that every candidate gets.
+
+    Attributes:
+        paths: Paths with queries, sent exactly as they are, in turn.
+        connections: Connections of the closed loop, each with one request at a time.
+        duration_s: Measured time of a trial.
+        warmup_cold_s: Load before it when workers were booted for this trial: they need time to reach full speed.
+        warmup_warm_s: Load before it otherwise.
+    """
+
+    paths: tuple[str, ...]
+    connections: int = 100
+    duration_s: float = 8.0
+    warmup_cold_s: float = 10.0
+    warmup_warm_s: float = 2.0
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The most instances that something allows, and the reason in words."""
+
+    limit: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which instance counts are tried, in rounds, and why no others.
+
+    Attributes:
+        candidates: Instance counts, ascending.
+        bounds: Upper bounds, the tightest first.
+        rounds: How often each candidate is measured.
+    """
+
+    candidates: tuple[int, ...]
+    bounds: tuple[Bound, ...]
+    rounds: int
+
+    def order(self) -> list[tuple[int, int]]:
+        """The trials as (round, instances): up in odd rounds, down in even ones.
+
+        Scaling down keeps warm workers and costs no boot; going both ways visits each candidate equally from either side.
+        """
+        return [
+            (number, instances)
+            for number in range(1, self.rounds + 1)
+            for instances in (self.candidates if number % 2 else self.candidates[::-1])
+        ]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate measured once.
+
+    Attributes:
+        number: Position in the run, from 1.
+        round: Round in the run, from 1.
+        instances: Workers that ran.
+        booted: Workers that were started for this trial.
+        throughput_rps: Successful responses per second in steady state; 0 when there was none.
+        settled: Whether throughput had stopped rising or falling within the trial.
+        warmup_cut_s: How much of the trial was left out as warm-up, from its start.
+        requests: Requests completed while measuring.
+        errors: Those that failed, or were answered with something else than 2xx.
+        errors_by_kind: Their number by kind.
+        latency_ms: Percentiles by name (`p50`, `p99`), of the closed loop.
+        rss_peak_bytes: Peak memory of all workers together.
+        restarts: Workers that pm2 had to replace.
+        app_cpu_share: CPUs that the workers used.
+        generator_cpu_share: CPUs that the load generator used.
+        wall_s: What the whole trial took, switching included.
+    """
+
+    number: int
+    round: int
+    instances: int
+    booted: int
+    throughput_rps: float
+    settled: bool
+    warmup_cut_s: float
+    requests: int
+    errors: int
+    errors_by_kind: Mapping[str, int]
+    latency_ms: Mapping[str, float]
+    rss_peak_bytes: int
+    restarts: int
+    app_cpu_share: float
+    generator_cpu_share: float
+    wall_s: float
+
+    @property
+    def error_rate(self) -> float:
+        """Failed requests over all requests, 0 to 1; 1 when nothing was answered at all."""
+        return self.errors / self.requests if self.requests else 1.0
+
+
+class Verdict(StrEnum):
+    """How sure a decision is."""
+
+    CERTIFIED = "certified"
+    RESOLVED = "resolved"
+    UNRESOLVED = "unresolved"
+    UNFIT = "unfit"
+
+
+@dataclass(frozen=True)
+class CandidateSummary:
+    """All trials of one candidate together.
+
+    Attributes:
+        instances: The candidate.
+        trials: Number of trials that count.
+        throughput_rps: Geometric mean over the trials.
+        interval_rps: 95 % interval of it, or None with fewer than two trials.
+        ratio: Throughput over that of the smallest candidate, compared within rounds.
+        latency_ms: Medians over the trials of the percentiles.
+        rss_peak_bytes: The most that all workers together had.
+        requests: Requests over all trials.
+        errors: Those that failed.
+        unfit: Why it cannot be chosen, or "".
+        eliminated: Why it is out of the race, or "".
+    """
+
+    instances: int
+    trials: int
+    throughput_rps: float
+    interval_rps: tuple[float, float] | None
+    ratio: float
+    latency_ms: Mapping[str, float]
+    rss_peak_bytes: int
+    requests: int
+    errors: int
+    unfit: str = ""
+    eliminated: str = ""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the trials say.
+
+    Attributes:
+        verdict: How sure it is.
+        instances: The chosen count; None when there is none.
+        tolerance: Throughput one is willing to give up for fewer instances, 0 to 1.
+        resolution: Half-width of the widest comparison that mattered, 0 to 1; None without one.
+        stop_reason: Why the run ended.
+        sentence: The verdict with its reason, for a person.
+        remedy: What would resolve it, or "".
+        candidates: One summary for each candidate.
+    """
+
+    verdict: Verdict
+    instances: int | None
+    tolerance: float
+    resolution: float | None
+    stop_reason: str
+    sentence: str
+    remedy: str = ""
+    candidates: tuple[CandidateSummary, ...] = field(default=())
+
+
+Report = Mapping[str, Any]

@@ -1,0 +1,74 @@
+"""A trial's time series: where warm-up ends, and the throughput after it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# MSER-5 batches five observations; five bins of 100 ms make batches of half a second.
+BATCH = 5
+# A cut beyond half of the series means that it had not settled (White 1997; Hoad et al. 2008).
+LARGEST_CUT_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The steady part of one series.
+
+    Attributes:
+        cut_s: Time left out at the start, in seconds.
+        throughput_rps: Mean of the rest, in successful responses per second.
+        settled: Whether a steady part was found.
+    """
+
+    cut_s: float
+    throughput_rps: float
+    settled: bool
+
+
+def find_cut(batches: Sequence[float]) -> int:
+    """Find where warm-up ends, by the marginal standard error rule.
+
+    The cut is the d that minimises sum((y_i - mean_d)^2 for i > d) / (n - d)^2, the squared standard error of the mean of
+    what is left (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 1997).
+
+    Args:
+        batches: Means of equal spans of time, in order.
+
+    Returns:
+        Number of batches to leave out, between 0 and all but two.
+    """
+    series = np.asarray(batches, dtype=float)
+    lengths = range(len(series) - 1)
+    errors = [float(np.sum((series[d:] - series[d:].mean()) ** 2)) / (len(series) - d) ** 2 for d in lengths]
+    return int(np.argmin(errors)) if errors else 0
+
+
+def measure(ok_per_bin: Sequence[int], *, width_s: float, skip_s: float) -> Steady:
+    """Find the steady throughput of one trial.
+
+    Args:
+        ok_per_bin: Successful responses in each bin of the whole trial, the planned warm-up included.
+        width_s: Width of a bin in seconds.
+        skip_s: Planned warm-up, which is left out in any case.
+
+    Returns:
+        The steady part. A series whose best cut lies in its second half counts as not settled; then the second half is taken.
+    """
+    skipped = round(skip_s / width_s)
+    rest = list(ok_per_bin[skipped:])
+    whole = len(rest) // BATCH * BATCH
+    if whole == 0:
+        return Steady(cut_s=skipped * width_s, throughput_rps=0.0, settled=False)
+    batches = np.asarray(rest[:whole], dtype=float).reshape(-1, BATCH).mean(axis=1)
+    largest = int(len(batches) * LARGEST_CUT_SHARE)
+    cut = find_cut(batches.tolist())
+    settled = cut <= largest
+    cut = min(cut, largest)
+    return Steady(
+        cut_s=(skipped + cut * BATCH) * width_s,
+        throughput_rps=float(batches[cut:].mean()) / width_s,
+        settled=settled,
+    )
