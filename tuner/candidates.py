@@ -34,9 +34,7 @@ def find_bounds(capacity: HostCapacity, deployment: Deployment) -> tuple[Bound, 
     cpus = math.ceil(capacity.cpu_budget)
     bounds = [Bound(max(MOST_PER_CPU, MOST_PER_CPU * cpus), f"{MOST_PER_CPU} for each of {cpus} CPUs")]
     if deployment.database_client == "sqlite" and not deployment.sqlite_multi_process:
-        bounds.append(
-            Bound(1, "SQLite is shared by several processes only where strapi_sqlite_multi_process is true")
-        )
+        bounds.append(Bound(1, "SQLite is shared by several processes only where strapi_sqlite_multi_process is true"))
     if deployment.worker_peak_bytes:
         bounds.append(_memory_bound(capacity, deployment.worker_peak_bytes))
     if deployment.database_max_connections and deployment.database_client != "sqlite":
@@ -49,7 +47,8 @@ def _memory_bound(capacity: HostCapacity, worker_peak_bytes: int) -> Bound:
     each = MEMORY_GROWTH * worker_peak_bytes
     return Bound(
         max(1, int(room / each)),
-        f"{MEMORY_SHARE:.0%} of {capacity.memory_bytes / BYTES_PER_MIB:,.0f} MiB memory at {each / BYTES_PER_MIB:,.0f} MiB an instance",
+        f"{MEMORY_SHARE:.0%} of {capacity.memory_bytes / BYTES_PER_MIB:,.0f} MiB memory "
+        f"at {each / BYTES_PER_MIB:,.0f} MiB an instance",
     )
 
 

@@ -1,12 +1,12 @@
 """From trials to a verdict: eliminate, choose, and say how sure that is. Pure.
 
-The method in one paragraph: candidates are compared by the logarithm of the ratio of their throughputs *within* each round, so
-that whatever slows a whole round down cancels out. Each comparison takes the mean of those ratios without the highest and the
-lowest fifth, so that one disturbed trial does not decide. Their spread is pooled over all comparisons. All comparisons hold
-together with 95 % confidence: the critical value is that of the largest of them all, found by simulating this very statistic
-for as many candidates and rounds. The smallest candidate that is not provably worse than the tolerance is chosen, if nothing
-can be better than it by more than the tolerance (certified) or if the comparisons are at least as fine as the tolerance
-(resolved); otherwise the verdict is unresolved.
+The method in one paragraph: candidates are compared by the logarithm of the ratio of their throughputs *within* each
+round, so that whatever slows a whole round down cancels out. Each comparison takes the mean of those ratios without the
+highest and the lowest fifth, so that one disturbed trial does not decide. Their spread is pooled over all comparisons.
+All comparisons hold together with 95 % confidence: the critical value is that of the largest of them all, found by
+simulating this very statistic for as many candidates and rounds. The smallest candidate that is not provably worse than
+the tolerance is chosen, if nothing can be better than it by more than the tolerance (certified) or if the comparisons
+are at least as fine as the tolerance (resolved); otherwise the verdict is unresolved.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ SIMULATION_SEED = 20_260_101
 FEWEST_ROUNDS = 3
 LARGEST_ERROR_RATE = 0.001
 LARGEST_MEMORY_SHARE = 0.85
-# A count this close to certain is asked for when saying how many rounds would resolve it.
+# How many rounds would resolve it: a tenth more than the estimate, and no number that nobody would wait for.
 ROUNDS_MARGIN = 1.1
+MOST_ROUNDS = 40
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def find_unfit(trials: Sequence[Trial], memory_bytes: int) -> str:
         return "requests were not answered"
     if errors / requests > LARGEST_ERROR_RATE:
         return f"{errors / requests:.2%} of the requests failed"
-    peak = max(t.rss_peak_bytes for t in trials)
+    peak = max(t.rss_bytes for t in trials)
     if peak > LARGEST_MEMORY_SHARE * memory_bytes:
         return f"{peak / BYTES_PER_MIB:,.0f} MiB are more than {LARGEST_MEMORY_SHARE:.0%} of the memory"
     return ""
@@ -154,7 +155,8 @@ def decide(trials: Sequence[Trial], *, tolerance: float, memory_bytes: int) -> D
     choice = _choose(fit, comparisons, len(rounds), tolerance)
     eliminated = _eliminated(fit, comparisons, tolerance)
     summaries = tuple(
-        _summarise(count, by_count, unfit=unfit[count], eliminated=eliminated.get(count, "")) for count in sorted(by_count)
+        _summarise(count, by_count, unfit=unfit[count], eliminated=eliminated.get(count, ""))
+        for count in sorted(by_count)
     )
     return Decision(
         verdict=choice.verdict,
@@ -181,7 +183,7 @@ def _eliminated(
     fit: Sequence[int], comparisons: Mapping[tuple[int, int], Comparison], tolerance: float
 ) -> dict[int, str]:
     """Candidates that are provably worse than the tolerance, each with what is better."""
-    allowed = -math.log(1 - tolerance)
+    allowed = _allowed(tolerance)
     out: dict[int, str] = {}
     for count in fit:
         better = [(b, c) for (a, b), c in comparisons.items() if a == count and c.mean - c.half_width > allowed]
@@ -204,27 +206,27 @@ def _choose(
         return _Choice(Verdict.UNRESOLVED, None, None, sentence, f"measure {FEWEST_ROUNDS} rounds or more (--rounds)")
     out = _eliminated(fit, comparisons, tolerance)
     left = [count for count in fit if count not in out]
-    allowed = -math.log(1 - tolerance)
+    allowed = _allowed(tolerance)
     half = next(iter(comparisons.values())).half_width
     smallest = left[0]
     if all(comparisons[smallest, other].mean + half <= allowed for other in fit if other != smallest):
         return _Choice(Verdict.CERTIFIED, smallest, half, _say(smallest, fit, comparisons, tolerance, rounds))
     if half <= allowed:
-        chosen = next(
-            count for count in left if all(comparisons[count, o].mean <= allowed for o in left if o != count)
-        )
+        chosen = next(count for count in left if all(comparisons[count, o].mean <= allowed for o in left if o != count))
         return _Choice(Verdict.RESOLVED, chosen, half, _say(chosen, fit, comparisons, tolerance, rounds))
-    return _unresolved(left, half, allowed, rounds)
+    return _unresolved(left, half, tolerance, rounds)
 
 
-def _unresolved(left: Sequence[int], half: float, allowed: float, rounds: int) -> _Choice:
-    """The noise is larger than the tolerance: say how much more would do, since the half-width falls with the root of rounds."""
-    needed = math.ceil(rounds * (half / allowed) ** 2 * ROUNDS_MARGIN)
+def _unresolved(left: Sequence[int], half: float, tolerance: float, rounds: int) -> _Choice:
+    """The noise is larger than the tolerance; more rounds help, since the half-width falls with their root."""
+    needed = math.ceil(rounds * (half / _allowed(tolerance)) ** 2 * ROUNDS_MARGIN)
     sentence = (
-        f"Unresolved: {_list(left)} instances cannot be told apart; the measurements vary so much that "
-        f"differences below {_percent(half)} cannot be seen, and the tolerance is {_percent(allowed)}."
+        f"Unresolved: {_list(left)} instances cannot be told apart. The measurements vary so much that differences "
+        f"below {_percent(half)} cannot be seen, and the tolerance is {tolerance:.0%}."
     )
-    remedy = f"measure about {needed} rounds (--rounds {needed}), or accept a tolerance of {math.ceil(100 * (1 - math.exp(-half)))}%"
+    if needed <= MOST_ROUNDS:
+        return _Choice(Verdict.UNRESOLVED, None, half, sentence, f"measure about {needed} rounds (--rounds {needed})")
+    remedy = "measure when the host is quieter, or longer (--duration); more rounds alone would take too many"
     return _Choice(Verdict.UNRESOLVED, None, half, sentence, remedy)
 
 
@@ -246,9 +248,7 @@ def _say(
     )
 
 
-def _summarise(
-    count: int, by_count: Mapping[int, Sequence[Trial]], *, unfit: str, eliminated: str
-) -> CandidateSummary:
+def _summarise(count: int, by_count: Mapping[int, Sequence[Trial]], *, unfit: str, eliminated: str) -> CandidateSummary:
     trials = by_count[count]
     reference = {t.round: t.throughput_rps for t in by_count[min(by_count)] if t.throughput_rps > 0}
     scores = [math.log(t.throughput_rps) for t in trials if t.throughput_rps > 0]
@@ -263,7 +263,7 @@ def _summarise(
         latency_ms={
             name: median(t.latency_ms[name] for t in trials if name in t.latency_ms) for name in trials[0].latency_ms
         },
-        rss_peak_bytes=max(t.rss_peak_bytes for t in trials),
+        rss_bytes=max(t.rss_bytes for t in trials),
         requests=sum(t.requests for t in trials),
         errors=sum(t.errors for t in trials),
         unfit=unfit,
@@ -283,6 +283,11 @@ def _interval(scores: Sequence[float]) -> tuple[float, tuple[float, float] | Non
     spread = float(np.std(scores, ddof=1)) / math.sqrt(len(scores))
     half = float(t.ppf((1 + CONFIDENCE) / 2, len(scores) - 1)) * spread
     return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
+
+
+def _allowed(tolerance: float) -> float:
+    """The tolerance as a log ratio: how much better another may be."""
+    return -math.log(1 - tolerance)
 
 
 def _percent(log_ratio: float) -> str:

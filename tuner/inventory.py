@@ -156,6 +156,17 @@ class Inventory:
                 _put_back(edit, missing)
                 raise
 
+    def revert(self, edit: Edit) -> None:
+        """Take back an edit that was applied.
+
+        Raises:
+            RestoreError: The old bytes could not be put back.
+        """
+        if edit.changed:
+            # Directories that were made for a new file go with it; rmdir leaves those that hold something.
+            _put_back(edit, (edit.path.parent, edit.path.parent.parent) if edit.before is None else ())
+        self._listing = None
+
     def _place(self, host: str, variable: str) -> Path:
         return inventory_files.locate((self._host_vars, self._rival_host_vars), host, variable)
 
@@ -245,12 +256,8 @@ class Inventory:
             return broken
         said = re.search(r"(?:\[ERROR\]:|ERROR!) *(.*)", stderr)
         message = said[1] if said else "it gave no reason"
-        remedy = (
-            "give the vault password file or id" if "vault" in message else "run ansible-inventory --list"
-        )
-        return InputError(
-            f"ansible-inventory cannot read {self.source}: {message.rstrip(' .')}", remedy=remedy
-        )
+        remedy = "give the vault password file or id" if "vault" in message else "run ansible-inventory --list"
+        return InputError(f"ansible-inventory cannot read {self.source}: {message.rstrip(' .')}", remedy=remedy)
 
     def _broken_source(self) -> InputError | None:
         return _first_broken(self._source_files(), (".yml", ".yaml"))

@@ -124,7 +124,7 @@ class Plan:
     def order(self) -> list[tuple[int, int]]:
         """The trials as (round, instances): up in odd rounds, down in even ones.
 
-        Scaling down keeps warm workers and costs no boot; going both ways visits each candidate equally from either side.
+        Scaling down keeps warm workers and costs no boot; going both ways visits each one equally from either side.
         """
         return [
             (number, instances)
@@ -149,7 +149,7 @@ class Trial:
         errors: Those that failed, or were answered with something else than 2xx.
         errors_by_kind: Their number by kind.
         latency_ms: Percentiles by name (`p50`, `p99`), of the closed loop.
-        rss_peak_bytes: Peak memory of all workers together.
+        rss_bytes: Memory of all workers together at the end of the load.
         restarts: Workers that pm2 had to replace.
         app_cpu_share: CPUs that the workers used.
         generator_cpu_share: CPUs that the load generator used.
@@ -167,7 +167,7 @@ class Trial:
     errors: int
     errors_by_kind: Mapping[str, int]
     latency_ms: Mapping[str, float]
-    rss_peak_bytes: int
+    rss_bytes: int
     restarts: int
     app_cpu_share: float
     generator_cpu_share: float
@@ -199,7 +199,7 @@ class CandidateSummary:
         interval_rps: 95 % interval of it, or None with fewer than two trials.
         ratio: Throughput over that of the smallest candidate, compared within rounds.
         latency_ms: Medians over the trials of the percentiles.
-        rss_peak_bytes: The most that all workers together had.
+        rss_bytes: The most that all workers together had at the end of a trial.
         requests: Requests over all trials.
         errors: Those that failed.
         unfit: Why it cannot be chosen, or "".
@@ -212,7 +212,7 @@ class CandidateSummary:
     interval_rps: tuple[float, float] | None
     ratio: float
     latency_ms: Mapping[str, float]
-    rss_peak_bytes: int
+    rss_bytes: int
     requests: int
     errors: int
     unfit: str = ""

@@ -31,8 +31,9 @@ class Steady:
 def find_cut(batches: Sequence[float]) -> int:
     """Find where warm-up ends, by the marginal standard error rule.
 
-    The cut is the d that minimises sum((y_i - mean_d)^2 for i > d) / (n - d)^2, the squared standard error of the mean of
-    what is left (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 1997).
+    The cut is the d that minimises sum((y_i - mean_d)^2 for i > d) / (n - d)^2, the squared standard error of the mean
+    of what is left (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation
+    69, 1997).
 
     Args:
         batches: Means of equal spans of time, in order.
@@ -55,7 +56,7 @@ def measure(ok_per_bin: Sequence[int], *, width_s: float, skip_s: float) -> Stea
         skip_s: Planned warm-up, which is left out in any case.
 
     Returns:
-        The steady part. A series whose best cut lies in its second half counts as not settled; then the second half is taken.
+        The steady part. A series whose best cut lies in its second half is not settled; then that half is taken.
     """
     skipped = round(skip_s / width_s)
     rest = list(ok_per_bin[skipped:])

@@ -166,9 +166,7 @@ def _column(events: Sequence[yaml.Event]) -> int:
     root = events[_ROOT]
     if isinstance(root, yaml.MappingStartEvent):
         if root.flow_style:
-            raise SpliceError(
-                "is written in flow style ({...}), to which no line can be added", line=_line(root)
-            )
+            raise SpliceError("is written in flow style ({...}), to which no line can be added", line=_line(root))
         return _start(root).column
     if isinstance(root, yaml.ScalarEvent) and _is_empty(root):
         return 0

@@ -193,9 +193,7 @@ def report(samples: list[Sample]) -> str:
             rate = statistics.median(sample.rate_rps for sample in of_size if sample.client == name)
             ratios[name].append(own_us[-1] / cost)
             lines.append(f"{size:10}{name:12}{cost:16.1f}{rate:13,.0f}{ratios[name][-1]:9.2f}")
-    lines.append(
-        f"ratio: CPU of http_load to CPU of the client; bars: {MAX_CPU_RATIO:g} and {MAX_CPU_US:g} us"
-    )
+    lines.append(f"ratio: CPU of http_load to CPU of the client; bars: {MAX_CPU_RATIO:g} and {MAX_CPU_US:g} us")
     summary = {
         "cpu_ratio_vs_wrk": round(max(ratios["wrk"]), 2) if "wrk" in ratios else None,
         "cpu_ratio_vs_ab": round(max(ratios["ab -k"]), 2) if "ab -k" in ratios else None,

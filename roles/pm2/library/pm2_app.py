@@ -12,7 +12,7 @@ description:
     for a count that is already right.
   - Idempotent. pm2 itself is not (C(scale) to the same count fails, C(reload) ignores a changed C(instances)).
   - Calls pm2 with an environment of its own, so that nothing of the caller's reaches the application.
-  - The first worker starts alone, and the others only once it serves, since Strapi's schema synchronisation has no lock.
+  - The first worker starts alone, and the others once it serves, since Strapi's schema synchronisation has no lock.
 author: strapi-tuner developers
 options:
   name:
@@ -53,8 +53,8 @@ options:
     type: int
   health_url:
     description: >-
-      Plain http address that answers 2xx when the application serves. When given, it is asked over fresh connections until
-      every worker has answered (by its header C(X-Worker)), or once where the application sends no such header.
+      Plain http address that answers 2xx when the application serves. When given, it is asked over fresh connections
+      until every worker has answered (by its header C(X-Worker)), or once where the application sends no such header.
     type: str
   start_timeout_s:
     description: How long one worker may take from its start until it is ready, in seconds.
@@ -109,7 +109,9 @@ reloaded:
   type: bool
   returned: always
 recreated:
-  description: Whether the application was removed and started again, which interrupts it, because a setting that pm2 never updates differed.
+  description: >-
+    Whether the application was removed and started again, which interrupts it, because a setting that pm2 never updates
+    differed.
   type: bool
   returned: always
 differences:
@@ -289,7 +291,9 @@ class Pm2:
                 errors="replace",
             )
         except FileNotFoundError:
-            raise Pm2Error(f"there is no pm2 at {self.command}; install it with the pm2 role, or set pm2_command") from None
+            raise Pm2Error(
+                f"there is no pm2 at {self.command}; install it with the pm2 role, or set pm2_command"
+            ) from None
         except subprocess.TimeoutExpired:
             raise Pm2Error(f"pm2 {' '.join(arguments[:2])} did not end within {limit_s} s") from None
         return done.stdout
@@ -508,7 +512,7 @@ class App:
         deadline = time.monotonic() + self.stable_s
         while time.monotonic() < deadline:
             time.sleep(min(POLL_S, self.stable_s))
-            if any(worker.restarts > old.restarts for worker, old in zip(self.workers(), first)):
+            if any(worker.restarts > old.restarts for worker, old in zip(self.workers(), first, strict=False)):
                 break
         last = self.workers()
         if [worker for worker in last if worker.is_alive()] != first:
@@ -592,7 +596,9 @@ def main() -> None:
     )
     count = module.params["instances"]
     if count is not None and count < 1:
-        module.fail_json(msg=f"instances is {count}, and an application needs 1 at least; to remove it, use state: absent")
+        module.fail_json(
+            msg=f"instances is {count}, and an application needs 1 at least; to remove it, use state: absent"
+        )
     try:
         module.exit_json(**run(module))
     except Pm2Error as error:

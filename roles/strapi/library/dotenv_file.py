@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: dotenv_file
 short_description: Keep a private .env file
 description:
-  - Sets the values that it is given, and generates secrets that are not there yet. A secret that is there is never changed,
-    since sessions and tokens made with it would become invalid.
+  - Sets the values that it is given, and generates secrets that are not there yet. A secret that is there is never
+    changed, since sessions and tokens made with it would become invalid.
   - Other lines and comments stay as they are.
   - Shows names only, never a value, in results and diffs.
 author: strapi-tuner developers
@@ -91,8 +91,8 @@ class DotenvError(Exception):
 def quote(name: str, value: str) -> str:
     """Write a value so that dotenv reads back exactly it.
 
-    dotenv knows no escape for a quote inside its own kind of quotes, and expands \\n within double ones: single quotes and
-    backticks are literal.
+    dotenv knows no escape for a quote inside its own kind of quotes, and expands escapes within double ones; single
+    quotes and backticks are literal.
 
     Raises:
         DotenvError: When no kind of quotes can hold it.
@@ -104,11 +104,13 @@ def quote(name: str, value: str) -> str:
             return f"{mark}{value}{mark}"
     if '"' not in value and "\\" not in value:
         return f'"{value}"'
-    raise DotenvError(f"the value of {name} holds every kind of quotes, which a .env file cannot express; choose another")
+    raise DotenvError(
+        f"the value of {name} holds every kind of quotes, which a .env file cannot express; choose another"
+    )
 
 
 def generate_secret(parts: int) -> str:
-    """A new secret of `parts` random parts of 128 bits, in base64, joined by commas, as Strapi's own generator makes them."""
+    """A new secret of so many random parts of 128 bits, in base64, joined by commas, as Strapi's own generator does."""
     return ",".join(base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode() for _ in range(parts))
 
 
@@ -140,9 +142,7 @@ def set_value(lines: list[str], name: str, value: str | None) -> bool:
     return True
 
 
-def merge(
-    text: str, values: dict[str, Any], generate: dict[str, int]
-) -> tuple[str, list[str], list[str]]:
+def merge(text: str, values: dict[str, Any], generate: dict[str, int]) -> tuple[str, list[str], list[str]]:
     """Work out the new content of a file.
 
     Args:

@@ -42,7 +42,7 @@ project:
   returned: always
   contains:
     name: {description: Name in package.json., type: str}
-    strapi_version: {description: Version of Strapi that the lockfile holds, or the range in package.json without one., type: str}
+    strapi_version: {description: 'Version of Strapi in the lockfile, or else the range in package.json.', type: str}
     major: {description: Major version of Strapi., type: int}
     typescript: {description: Whether it is compiled to dist/., type: bool}
     package_manager: {description: npm, yarn or pnpm, by the lockfile., type: str}
@@ -133,7 +133,9 @@ def describe(path: Path) -> dict[str, Any]:
     version = str(locked.get("version") or dependencies(package)["@strapi/strapi"])
     major = re.search(r"\d+", version)
     if major is None or int(major.group()) not in SUPPORTED_MAJORS:
-        raise ProjectError(f"{path} uses Strapi {version}, and only versions 4 and 5 can be rolled out; upgrade it first")
+        raise ProjectError(
+            f"{path} uses Strapi {version}, and only versions 4 and 5 can be rolled out; upgrade it first"
+        )
     engines = (package.get("engines") or {}).get("node") or (locked.get("engines") or {}).get("node") or ""
     return {
         "name": str(package.get("name", path.name)),
@@ -160,9 +162,7 @@ def walk_sources(path: Path, exclude: list[str]) -> Iterator[tuple[str, Path]]:
         base = Path(directory)
         prefix = "" if base == path else base.relative_to(path).as_posix() + "/"
         links = [name for name in folders if (base / name).is_symlink()]
-        folders[:] = sorted(
-            name for name in folders if name not in links and not is_excluded(prefix + name, exclude)
-        )
+        folders[:] = sorted(name for name in folders if name not in links and not is_excluded(prefix + name, exclude))
         for name in sorted(files + links):
             if not is_excluded(prefix + name, exclude):
                 yield prefix + name, base / name
@@ -197,10 +197,13 @@ def pack(sources: list[tuple[str, Path]], archive: Path) -> None:
         entry.mode = 0o755 if entry.mode & 0o100 else 0o644
         return entry
 
-    with archive.open("wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
-        with tarfile.open(fileobj=packed, mode="w") as tar:
-            for name, file in sources:
-                tar.add(file, arcname=name, recursive=False, filter=anonymous)
+    with (
+        archive.open("wb") as raw,
+        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for name, file in sources:
+            tar.add(file, arcname=name, recursive=False, filter=anonymous)
 
 
 def main() -> None:

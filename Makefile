@@ -1,0 +1,70 @@
+# make demo        deploy the sample application to this machine, and find how many instances it should run
+# make demo-clean  stop and remove what the demo made
+# make test        everything that CI runs
+# make check       the quick part of it: style, types, syntax
+# make format      put the Python files into shape
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := demo
+
+PYTHON ?= python3
+VENV := $(CURDIR)/.venv
+DEMO := $(CURDIR)/.demo
+BIN := $(VENV)/bin
+
+export PATH := $(BIN):$(PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+
+# What the demo runs keeps its files in the checkout.
+DEMO_ENV := ANSIBLE_HOME=$(DEMO)/ansible TMPDIR=$(DEMO)/tmp
+PLAYBOOKS := deploy.yml playbooks/inspect.yml playbooks/trial.yml playbooks/restore.yml
+PYTHON_FILES := tuner tests $(wildcard roles/*/library/*.py) $(wildcard roles/*/test_plugins/*.py)
+
+.PHONY: demo demo-clean test check format
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name it with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments; install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/.made
+	@echo "Installing strapi-tuner and what it needs into .venv (about a minute the first time)"
+	$(BIN)/python -m pip install --quiet --no-cache-dir --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/.made
+	@echo "Installing strapi-tuner, what it needs and what tests it into .venv (about a minute the first time)"
+	$(BIN)/python -m pip install --quiet --no-cache-dir --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	@mkdir -p $(DEMO)/tmp
+	$(DEMO_ENV) ansible-playbook deploy.yml
+	$(DEMO_ENV) tuner seed --host demo --count 1000
+	@# Exit code 3 says that this machine is too noisy now for an answer, which is an answer.
+	$(DEMO_ENV) tuner recommend --host demo --results $(DEMO)/results || [ $$? -eq 3 ]
+	@echo
+	@echo "The application goes on running at $$($(DEMO_ENV) tuner inspect --host demo --json | $(BIN)/python -c 'import json, sys; print(json.load(sys.stdin)["deployment"]["url"])')/admin"
+	@echo "Stop it and remove everything that the demo made: make demo-clean"
+
+demo-clean:
+	@if [ -s $(DEMO)/strapi/pm2/pm2.pid ] && kill -0 $$(cat $(DEMO)/strapi/pm2/pm2.pid) 2>/dev/null; then \
+	  env -i PATH=$(DEMO)/nodejs/bin:/usr/bin:/bin HOME=$(DEMO) PM2_HOME=$(DEMO)/strapi/pm2 $(DEMO)/pm2/node_modules/.bin/pm2 kill; fi
+	rm -rf $(DEMO) inventories/local/host_vars
+
+check: $(VENV)/.installed-dev
+	ruff check .
+	ruff format --check .
+	mypy $(PYTHON_FILES)
+	yamllint --strict .
+	ansible-lint --offline
+	for playbook in $(PLAYBOOKS); do ansible-playbook --syntax-check $$playbook >/dev/null; done
+
+test: check
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.installed-dev
+	ruff format .
+	ruff check --fix .

@@ -1,0 +1,211 @@
+"""The real target: a host of an inventory, reached through Ansible playbooks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+
+from tuner.errors import HostError, InterruptedByUserError, RestoreError
+from tuner.interruption import Interruption
+from tuner.model import Deployment, HostCapacity, Inspection, Load, Report
+from tuner.project import ansible_environment
+
+# How soon a wish to stop is noticed, in seconds.
+CANCEL_POLL_S = 0.2
+# Beyond the load itself, a trial may boot workers one after the other.
+PLAYBOOK_LIMIT_S = 1800
+REPORT_TASK = "Report"
+UNREACHABLE_HINT = "check that `ansible {host} -m ping` works"
+OUTPUT_LINES = 8
+
+
+@dataclass
+class Outcome:
+    """What one playbook run told.
+
+    Attributes:
+        status: ansible-runner's word for how it ended.
+        reached: Whether the host took part and did not fail.
+        report: The message of the task called Report; empty when it did not come.
+        failure: The first failure in words, or "".
+        unreachable: Whether the host could not be reached.
+        output: Ansible's own output, line by line.
+    """
+
+    status: str = ""
+    reached: bool = False
+    report: dict[str, Any] = field(default_factory=dict)
+    failure: str = ""
+    unreachable: bool = False
+    output: list[str] = field(default_factory=list)
+
+    def note(self, event: Mapping[str, Any], host: str) -> bool:
+        """Take from one event what matters; the return value keeps the event off the disk."""
+        data = event.get("event_data") or {}
+        kind = event.get("event")
+        if text := str(event.get("stdout") or "").strip():
+            self.output.extend(text.splitlines())
+        if kind == "runner_on_ok" and data.get("task") == REPORT_TASK:
+            self.report = dict((data.get("res") or {}).get("msg") or {})
+        elif kind in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
+            self.unreachable = self.unreachable or kind == "runner_on_unreachable"
+            self.failure = self.failure or _describe(data)
+        elif kind == "playbook_on_stats":
+            failed = {**(data.get("failures") or {}), **(data.get("dark") or {})}
+            self.reached = host in (data.get("ok") or {}) and host not in failed
+        return False
+
+
+def _describe(data: Mapping[str, Any]) -> str:
+    result = data.get("res") or {}
+    message = result.get("msg") or result.get("stderr") or "no reason given"
+    # The tasks' own errors are sentences; Ansible wraps some of them.
+    text = str(message).removeprefix("Task failed: ").removeprefix("Module failed: ").strip()
+    return f"{text} (task {data.get('task')!r})"
+
+
+class AnsibleTarget:
+    """One host of an inventory.
+
+    Args:
+        project: Directory that holds the playbooks.
+        inventory: Absolute path of the inventory.
+        host: Name of the host in it.
+        interruption: Says whether the user asked to stop.
+        on_output: Gets Ansible's output line by line, when somebody wants to see it.
+    """
+
+    def __init__(
+        self,
+        project: Path,
+        inventory: Path,
+        host: str,
+        interruption: Interruption,
+        on_output: Callable[[str], None] | None = None,
+    ) -> None:
+        self._project = project
+        self._inventory = inventory
+        self._host = host
+        self._interruption = interruption
+        self._on_output = on_output
+
+    def inspect(self) -> Inspection:
+        """Look at the host and the application; see Target."""
+        return to_inspection(self._host, self._run("inspect.yml"))
+
+    def trial(self, instances: int, load: Load) -> Report:
+        """Measure one candidate; see Target."""
+        variables = {
+            "strapi_instances": instances,
+            "load_requests": [{"path": path} for path in load.paths],
+            "load_connections": load.connections,
+            "load_duration_s": load.duration_s,
+            "trial_warmup_cold_s": load.warmup_cold_s,
+            "trial_warmup_warm_s": load.warmup_warm_s,
+        }
+        return self._run("trial.yml", variables)
+
+    def restore(self, instances: int) -> None:
+        """Bring a count back; see Target."""
+        try:
+            self._run("restore.yml", {"strapi_instances": instances}, can_stop=False)
+        except HostError as error:
+            command = (
+                f"ansible-playbook -i {self._inventory} -l {self._host} "
+                f"-e strapi_instances={instances} {self._project}/playbooks/restore.yml"
+            )
+            raise RestoreError(
+                f"{self._host} could not be brought back to {instances} instances: {error.message}",
+                remedy=f"run: {command}",
+            ) from error
+
+    def deploy(self) -> None:
+        """Roll the inventory out; see Target."""
+        self._run("deploy.yml", needs_report=False, can_stop=False)
+
+    def _run(
+        self,
+        playbook: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        needs_report: bool = True,
+        can_stop: bool = True,
+    ) -> Report:
+        """Run one playbook on the host alone and return its report.
+
+        `successful` is not enough: it is also said when no host was touched.
+        """
+        outcome = Outcome()
+
+        def note(event: Mapping[str, Any]) -> bool:
+            if self._on_output and event.get("stdout"):
+                self._on_output(str(event["stdout"]))
+            return outcome.note(event, self._host)
+
+        # A directory for each run: ansible-runner leaves the variables of one run to the next.
+        with tempfile.TemporaryDirectory(prefix="tuner-") as private:
+            runner = ansible_runner.run(
+                private_data_dir=private,
+                project_dir=str(self._project),
+                playbook=str(self._project / "playbooks" / playbook),
+                inventory=str(self._inventory),
+                limit=self._host,
+                extravars=dict(variables or {}),
+                envvars=dict(ansible_environment(self._project)),
+                settings={"pexpect_timeout": CANCEL_POLL_S, "suppress_ansible_output": True},
+                event_handler=note,
+                # Also without a wish to stop: without it, ansible-runner replaces the signal handlers for good.
+                cancel_callback=self._interruption.requested if can_stop else lambda: False,
+                timeout=PLAYBOOK_LIMIT_S,
+                quiet=True,
+            )
+            outcome.status = str(runner.status)
+        if outcome.status == "canceled" or (can_stop and self._interruption.requested()):
+            raise InterruptedByUserError("interrupted")
+        if outcome.status != "successful" or not outcome.reached or (needs_report and not outcome.report):
+            raise self._failure(playbook, outcome)
+        return outcome.report
+
+    def _failure(self, playbook: str, outcome: Outcome) -> HostError:
+        if outcome.unreachable:
+            hint = UNREACHABLE_HINT.format(host=self._host)
+            return HostError(f"{self._host} cannot be reached: {outcome.failure}", remedy=hint)
+        reason = outcome.failure or " / ".join(outcome.output[-OUTPUT_LINES:]) or f"status {outcome.status}"
+        return HostError(f"{playbook} failed on {self._host}: {reason}")
+
+
+def to_inspection(host: str, report: Report) -> Inspection:
+    """Turn the report of inspect.yml into records."""
+    seen, application, database = report["capacity"], report["application"], report["database"]
+    workers = application["workers"]
+    online = [worker for worker in workers if worker["status"] == "online"]
+    peaks = [worker["rss_peak_bytes"] for worker in application["counters"]["workers"] if worker["rss_peak_bytes"]]
+    capacity = HostCapacity(
+        cpus_online=seen["cpus_online"],
+        cpus_affinity=seen["cpus_affinity"],
+        cpu_quota=seen["cpu_quota"],
+        cpu_budget=float(seen["cpu_budget"]),
+        cpu_limited_by=seen["cpu_limited_by"],
+        memory_total_bytes=seen["memory_total_bytes"],
+        memory_limit_bytes=seen["memory_limit_bytes"],
+        memory_available_bytes=seen["memory_available_bytes"],
+        assumed=bool(seen["assumed"]),
+    )
+    deployment = Deployment(
+        app_name=application["name"],
+        instances=len(online),
+        unwell=len(workers) - len(online),
+        url=application["url"],
+        release=application["release"],
+        database_client=database["client"],
+        sqlite_multi_process=bool(database["sqlite_multi_process"]),
+        database_pool_max=int(database["pool_max"]),
+        database_max_connections=int(database["max_connections"]),
+        worker_peak_bytes=max(peaks, default=None),
+    )
+    return Inspection(host=host, capacity=capacity, deployment=deployment)

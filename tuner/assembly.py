@@ -1,0 +1,118 @@
+"""Puts the parts of a command together: finds project and inventory, and hands the adapters to the use case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner import candidates
+from tuner.ansible_target import AnsibleTarget
+from tuner.errors import InputError
+from tuner.interruption import Interruption
+from tuner.inventory import Inventory
+from tuner.journal import Journal
+from tuner.model import Load
+from tuner.project import default_inventory, find_project
+from tuner.recommend import Actors, Request
+from tuner.report import ConsoleProgress, make_console
+
+DEFAULT_PORT = 1337
+
+
+@dataclass(frozen=True)
+class Session:
+    """What every command on a host works with."""
+
+    host: str
+    project: Path
+    inventory: Inventory
+    variables: Mapping[str, Any]
+    interruption: Interruption
+    progress: ConsoleProgress
+    target: AnsibleTarget
+
+    def is_local(self) -> bool:
+        """Whether the host is this machine."""
+        return bool(self.variables.get("ansible_connection") == "local")
+
+    def address(self) -> str:
+        """Address at which this machine reaches the application.
+
+        Raises:
+            InputError: When the inventory does not say it in plain values.
+        """
+        if self.is_local():
+            return self.target.inspect().deployment.url
+        port = self.variables.get("strapi_port", DEFAULT_PORT)
+        name = self.variables.get("ansible_host", self.host)
+        if "{{" in f"{port}{name}":
+            raise InputError(
+                f"the address of {self.host} is a template in the inventory", remedy="name it with --base-url"
+            )
+        return f"http://{name}:{port}"
+
+    def actors(self, results: Path | None) -> Actors:
+        """The adapters that `recommend` needs."""
+        journal = Journal(results or self.project / "tuner-results", self.host)
+        return Actors(self.target, self.inventory, journal, self.interruption, self.progress)
+
+
+@contextmanager
+def open_session(host: str, source: Path | None, *, verbose: bool) -> Iterator[Session]:
+    """Find the host, and hold signals back until the command can act on them.
+
+    Raises:
+        InputError: When project, inventory or host cannot be found.
+    """
+    project = find_project()
+    inventory = Inventory(source or default_inventory(project), project_dir=project)
+    variables = inventory.host_vars(host)
+    console = make_console(stderr=True)
+
+    def show(line: str) -> None:
+        console.print(line, markup=False, style="dim")
+
+    with Interruption() as interruption, ConsoleProgress(console) as progress:
+        target = AnsibleTarget(project, inventory.source, host, interruption, show if verbose else None)
+        yield Session(host, project, inventory, variables, interruption, progress, target)
+
+
+def make_request(session: Session, options: Mapping[str, Any]) -> Request:
+    """Turn the options of `recommend` into a request.
+
+    Raises:
+        InputError: When no path to ask for is known, or the candidates cannot be read.
+    """
+    wanted = options["candidates"]
+    return Request(
+        host=session.host,
+        load=Load(
+            paths=tuple(options["urls"]) or _paths_of(session),
+            connections=options["connections"],
+            duration_s=options["duration"],
+        ),
+        base_url=options["base_url"] or (None if session.is_local() else session.address()),
+        requested=candidates.parse_counts(wanted) if wanted is not None else None,
+        rounds=options["rounds"],
+        tolerance=options["tolerance"],
+        write=not options["no_write"],
+        dry_run=options["dry_run"],
+    )
+
+
+def _paths_of(session: Session) -> tuple[str, ...]:
+    mix = session.variables.get("load_requests")
+    paths = (
+        tuple(str(entry["path"]) for entry in mix if isinstance(entry, dict) and "path" in entry)
+        if isinstance(mix, list)
+        else ()
+    )
+    if not paths:
+        raise InputError(
+            f"no path to ask {session.host} for is known",
+            remedy="name one or more with --url, or set load_requests in the inventory",
+        )
+    return paths

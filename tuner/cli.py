@@ -1,0 +1,243 @@
+"""The command `tuner`: its commands, options and exit codes, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner import __version__
+from tuner.errors import InputError, TunerError
+
+DEFECT_EXIT_CODE = 1
+INTERRUPTED_EXIT_CODE = 130
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done (and written, unless asked not to)
+  2    wrong usage or input; nothing was touched
+  3    unresolved; nothing was written
+  4    no candidate kept the limits for errors and memory; nothing was written
+  5    the host or Ansible failed; the original setting was restored
+  6    the original setting could not be restored: the message says what to run
+  130  interrupted; the original setting was restored
+"""
+
+
+class Percentage(click.ParamType[float]):
+    """A share written as `5%` or `0.05`, from 0 up to but not including 1."""
+
+    name = "percentage"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 click's own signature
+        """Read it."""
+        if isinstance(value, float):
+            return value
+        try:
+            text = str(value).strip()
+            share = float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
+        except ValueError:
+            share = -1.0
+        if not 0 < share < 1:
+            self.fail(f"{value!r} is no share between 0 and 100%; write for example 5%", param, ctx)
+        return share
+
+
+def host_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say which host is meant."""
+    for option in (
+        click.option("-v", "--verbose", is_flag=True, help="Show Ansible's own output on standard error."),
+        click.option(
+            "-i",
+            "--inventory",
+            type=click.Path(path_type=Path),
+            help="Inventory file or directory.  [default: Ansible's]",
+        ),
+        click.option("--host", required=True, help="Host of the inventory."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="tuner")
+def cli() -> None:
+    r"""Find by measurement how many pm2 instances of Strapi a host should run.
+
+    \b
+    Examples:
+      tuner inspect --host prod1                 what the host really has, and what runs there
+      tuner recommend --host prod1 --dry-run     what would be tried, and how long it takes
+      tuner recommend --host prod1               measure, decide, write it into the inventory, roll it out
+      tuner seed --host demo --count 1000        fill the sample application with articles
+    """
+
+
+@cli.command()
+@host_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) -> None:
+    r"""Show what a host really has, and what of the application runs there.
+
+    \b
+    Example:
+      tuner inspect --host prod1 -i inventories/production
+    """
+    from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
+
+    with assembly.open_session(host, inventory, verbose=verbose) as session:
+        session.progress.step(f"Looking at {host}")
+        found = session.target.inspect()
+    console = report.make_console()
+    if as_json:
+        report.print_json(console, asdict(found))
+    else:
+        report.print_inspection(console, found)
+
+
+@cli.command()
+@host_options
+@click.option(
+    "--candidates",
+    metavar="LIST",
+    help="Instance counts to try, such as 1-4 or 1,2,4.  [default: around the CPU budget]",
+)
+@click.option(
+    "--url",
+    "urls",
+    multiple=True,
+    metavar="PATH",
+    help="Path to ask for; may be repeated.  [default: load_requests of the inventory]",
+)
+@click.option(
+    "--base-url", metavar="URL", help="Address at which this machine reaches the application, to check the paths."
+)
+@click.option(
+    "--connections",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Connections, each with one request at a time.",
+)
+@click.option(
+    "--duration", type=click.FloatRange(2, 600), default=8.0, show_default=True, help="Measured seconds of a trial."
+)
+@click.option(
+    "--rounds", type=click.IntRange(3, 100), default=5, show_default=True, help="How often each candidate is measured."
+)
+@click.option(
+    "--tolerance",
+    type=Percentage(),
+    default="5%",
+    show_default=True,
+    help="Throughput you would give up for fewer instances.",
+)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory for the records.  [default: tuner-results]",
+)
+@click.option("--dry-run", is_flag=True, help="Show the plan; measure and change nothing.")
+@click.option("--no-write", is_flag=True, help="Measure, but write nothing and leave the host as it was.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary alone, as JSON, on standard output.")
+def recommend(
+    host: str,
+    inventory: Path | None,
+    results: Path | None,
+    *,
+    verbose: bool,
+    as_json: bool,
+    **options: Any,  # noqa: ANN401 click's options
+) -> None:
+    r"""Measure how many instances a host should run, write the number into the inventory, and roll it out.
+
+    The load disturbs whoever uses the application meanwhile, and workers are started and stopped. Afterwards the host
+    runs the chosen number, or what it ran before: with --no-write, when the measurements do not resolve, and after
+    Ctrl-C or a failure.
+
+    \b
+    Examples:
+      tuner recommend --host prod1
+      tuner recommend --host prod1 --url '/api/articles?pagination[pageSize]=10' --url /api/articles/1
+      tuner recommend --host prod1 --candidates 1-4 --rounds 9 --no-write --json
+    """
+    from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
+    from tuner import recommend as use_case  # noqa: PLC0415
+
+    with assembly.open_session(host, inventory, verbose=verbose) as session:
+        request = assembly.make_request(session, options)
+        outcome = use_case.recommend(request, session.actors(results))
+    console = report.make_console()
+    if as_json:
+        report.print_json(console, use_case.to_summary(outcome))
+    else:
+        report.print_outcome(console, outcome)
+    use_case.raise_for_verdict(outcome)
+
+
+@cli.command()
+@host_options
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    help="How many entries there should be.",
+)
+@click.option(
+    "--url", "path", metavar="PATH", default="/api/articles", show_default=True, help="Path of the collection."
+)
+@click.option("--base-url", metavar="URL", help="Address of the application.  [default: from the inventory]")
+def seed(  # noqa: PLR0913 one argument for each option of the command
+    *, host: str, inventory: Path | None, count: int, path: str, base_url: str | None, verbose: bool
+) -> None:
+    r"""Fill a collection of the application with articles, up to a number of them.
+
+    \b
+    Example:
+      tuner seed --host demo --count 1000
+    """
+    from tuner import assembly  # noqa: PLC0415 --help must not wait for Ansible
+    from tuner.seed import seed as fill  # noqa: PLC0415
+
+    with assembly.open_session(host, inventory, verbose=verbose) as session:
+        session.progress.step(f"Seeding {path} on {host}")
+        address = base_url or session.address()
+        made = fill(address, path, count, lambda done, total: session.progress.counted(f"Seeding {path}", done, total))
+    click.echo(
+        f"{path} on {host} holds {count} entries now; {made} were added."
+        if made
+        else f"{path} on {host} holds {count} entries or more already; none were added."
+    )
+
+
+def main() -> None:
+    """Entry point: run a command, and turn what goes wrong into one line and an exit code."""
+    try:
+        cli(standalone_mode=False)
+    except TunerError as error:
+        _end(str(error), error.exit_code)
+    except click.Abort:
+        _end("interrupted", INTERRUPTED_EXIT_CODE)
+    except click.ClickException as error:
+        _end(f"{error.format_message()}; `tuner --help` shows how it is used", InputError.exit_code)
+    except KeyboardInterrupt:
+        _end("interrupted", INTERRUPTED_EXIT_CODE)
+    except Exception as error:  # the last resort: a user must not be shown a traceback
+        if os.environ.get("TUNER_DEBUG"):
+            raise
+        _end(
+            f"a defect in tuner: {type(error).__name__}: {error}; set TUNER_DEBUG=1 to see where, and report it",
+            DEFECT_EXIT_CODE,
+        )
+
+
+def _end(message: str, exit_code: int) -> None:
+    click.secho("Error: ", fg="red", err=True, nl=False)
+    click.echo(message, err=True)
+    sys.exit(exit_code)

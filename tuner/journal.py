@@ -1,0 +1,120 @@
+"""What a run found, did and measured: on disk before it goes on, whatever happens to it next."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import InputError
+from tuner.model import Decision, Report, Trial
+
+PRIVATE = 0o700
+SAFE_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.:-]*$")
+
+
+class Journal:
+    """The records of all runs on one host, and of the one that is under way.
+
+    A run has a directory of its own with `run.json` (what was found and planned), `trials.jsonl` (one raw trial a line)
+    and `summary.json` (what came of it). Beside them, `unfinished.json` exists while a run has changed the host and not
+    yet left it.
+
+    Args:
+        results: Directory for the records of all hosts.
+        host: Name of the host.
+
+    Raises:
+        InputError: When the host's name cannot be the name of a directory, or the directory cannot be written.
+    """
+
+    def __init__(self, results: Path, host: str) -> None:
+        if not SAFE_NAME.match(host):
+            raise InputError(f"host name {host!r} cannot name a directory for its results", remedy="rename the host")
+        self._base = results.absolute() / host
+        self._marker = self._base / "unfinished.json"
+        self.directory = self._base
+
+    def open_run(self, found: Mapping[str, Any]) -> None:
+        """Begin the records of a run.
+
+        Args:
+            found: What was found and planned.
+
+        Raises:
+            InputError: When they cannot be written.
+        """
+        started = datetime.now(UTC)
+        self.directory = self._base / started.strftime("%Y-%m-%dT%H-%M-%S.%fZ")
+        try:
+            self.directory.mkdir(mode=PRIVATE, parents=True)
+            _write(self.directory / "run.json", {"started_at": started.isoformat(), **found})
+        except OSError as error:
+            raise InputError(
+                f"results cannot be written to {self.directory}: {error.strerror}", remedy="choose another --results"
+            ) from error
+
+    def unfinished(self) -> Mapping[str, Any] | None:
+        """What an earlier run on this host noted before it was cut off, or None."""
+        try:
+            noted = json.loads(self._marker.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return noted if isinstance(noted, dict) and isinstance(noted.get("instances"), int) else None
+
+    def touch_host(self, instances: int) -> None:
+        """Note, before the host is changed, the count that it must be brought back to."""
+        note = {
+            "instances": instances,
+            "run": str(self.directory),
+            "pid": os.getpid(),
+            "since": datetime.now(UTC).isoformat(),
+        }
+        _write(self._marker, note)
+
+    def leave_host(self) -> None:
+        """Note that the host is where it should be."""
+        self._marker.unlink(missing_ok=True)
+        _sync(self._base)
+
+    def append(self, trial: Trial, raw: Report) -> None:
+        """Add one trial to the records."""
+        line = json.dumps({"trial": asdict(trial), "raw": raw}, separators=(",", ":"))
+        with (self.directory / "trials.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def close_run(self, summary: Mapping[str, Any]) -> None:
+        """Write what came of the run."""
+        _write(self.directory / "summary.json", summary)
+
+
+def summarise(decision: Decision, **more: Any) -> dict[str, Any]:  # noqa: ANN401 whatever JSON can hold
+    """A decision as JSON, with what else is to be said of the run."""
+    return {**asdict(decision), **more}
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace a file at once, and be sure that it is on disk."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2, default=str)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,283 @@
+"""The use case `recommend`, read top to bottom: inspect, plan, try, decide, write back, roll out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from tuner import candidates, decide, http_checks
+from tuner.errors import HostError, InputError, LimitError, UnresolvedError
+from tuner.interruption import Interruption
+from tuner.inventory import Edit, Inventory
+from tuner.journal import Journal, summarise
+from tuner.model import Decision, Inspection, Load, Plan, Trial, Verdict
+from tuner.target import Target
+from tuner.trials import to_trial
+
+VARIABLE = "strapi_instances"
+# What a trial costs beside its load, until the first ones have shown it: Ansible, and the boot of one worker.
+TRIAL_OVERHEAD_S = 4.0
+BOOT_S = 4.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for.
+
+    Attributes:
+        host: Host of the inventory.
+        load: The load that each candidate gets.
+        base_url: Address at which this machine reaches the application, to check the paths; None takes the host's own.
+        requested: Instance counts to try, or None for the default ones.
+        rounds: How often each is measured.
+        tolerance: Throughput one is willing to give up for fewer instances, 0 to 1.
+        write: Whether the result goes into the inventory and onto the host.
+        dry_run: Whether only the plan is made.
+    """
+
+    host: str
+    load: Load
+    base_url: str | None
+    requested: tuple[int, ...] | None
+    rounds: int
+    tolerance: float
+    write: bool
+    dry_run: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        inspection: The host and the application as they were found.
+        plan: What was to be tried.
+        decision: What the trials say; None after a dry run.
+        edit: What was written to the inventory; None when nothing was to be written.
+        running: The number of instances that the host was left on.
+        directory: Where the records are; "" after a dry run.
+    """
+
+    inspection: Inspection
+    plan: Plan
+    decision: Decision | None = None
+    edit: Edit | None = None
+    running: int = 0
+    directory: str = ""
+
+
+class Progress(Protocol):
+    """Who is told how a run goes on."""
+
+    def step(self, what: str) -> None:
+        """Something that takes seconds begins."""
+
+    def planned(self, inspection: Inspection, plan: Plan, estimate_s: float) -> None:
+        """The plan is made, and will take about this long."""
+
+    def warn(self, message: str) -> None:
+        """Something the user should know."""
+
+    def trial_begins(self, number: int, total: int, instances: int, left_s: float) -> None:
+        """A trial begins, and the whole run will take about this much longer."""
+
+    def trial_ended(self, trial: Trial, total: int) -> None:
+        """A trial has ended."""
+
+
+@dataclass(frozen=True)
+class Actors:
+    """Who does the work of a run: the adapters, handed in by the command."""
+
+    target: Target
+    inventory: Inventory
+    journal: Journal
+    interruption: Interruption
+    progress: Progress
+
+
+def recommend(request: Request, actors: Actors) -> Outcome:
+    """Find by measurement how many instances a host should run, and make it so.
+
+    An outcome whose verdict is `unresolved` or `unfit` leaves the host on what it ran, and nothing written.
+
+    Raises:
+        InputError: Something is wrong with what was asked; nothing was touched.
+        HostError: The host or Ansible failed; the host runs what it ran.
+        InterruptedByUserError: The user stopped the run; the host runs what it ran.
+        RestoreError: The host could not be brought back to what it ran.
+    """
+    actors.progress.step(f"Looking at {request.host}")
+    # A value that cannot be written is found out before minutes of measuring, not after.
+    before = actors.inventory.plan(request.host, VARIABLE, 1) if request.write else None
+    _restore_what_was_left(actors)
+    inspection = actors.target.inspect()
+    _require_application(inspection)
+    plan = candidates.plan(
+        inspection.capacity, inspection.deployment, rounds=request.rounds, requested=request.requested
+    )
+    http_checks.check_paths(request.base_url or inspection.deployment.url, request.load.paths)
+    running = inspection.deployment.instances
+    actors.progress.planned(inspection, plan, estimate_s(plan, request.load, running))
+    if request.dry_run:
+        return Outcome(inspection, plan, running=running)
+    actors.interruption.check()
+    actors.journal.open_run({"request": asdict(request), "inspection": asdict(inspection), "plan": asdict(plan)})
+    with _left_as_found(running, actors):
+        trials = _measure(request, plan, running, actors)
+        decision = decide.decide(trials, tolerance=request.tolerance, memory_bytes=inspection.capacity.memory_bytes)
+        edit = None
+        if decision.instances is not None and before is not None:
+            edit = _write_back(request, decision.instances, before, actors)
+            running = decision.instances
+        else:
+            _bring_back(running, actors)
+    outcome = Outcome(inspection, plan, decision, edit, running, str(actors.journal.directory))
+    actors.journal.close_run(to_summary(outcome))
+    return outcome
+
+
+@contextmanager
+def _left_as_found(instances: int, actors: Actors) -> Iterator[None]:
+    """Bring the host back when anything goes wrong inside; until it is, the journal says so on disk."""
+    actors.journal.touch_host(instances)
+    try:
+        yield
+    except BaseException as error:
+        actors.journal.close_run({"verdict": None, "error": str(error)})
+        _bring_back(instances, actors)
+        actors.journal.leave_host()
+        raise
+    actors.journal.leave_host()
+
+
+def _restore_what_was_left(actors: Actors) -> None:
+    """Bring the host back to where a run that was cut off had found it."""
+    left = actors.journal.unfinished()
+    if left is None:
+        return
+    actors.progress.warn(
+        f"the run of {left.get('since', 'an unknown time')} was cut off; "
+        f"bringing the host back to {left['instances']} instances first"
+    )
+    actors.target.restore(left["instances"])
+    actors.journal.leave_host()
+
+
+def _require_application(inspection: Inspection) -> None:
+    found = inspection.deployment
+    if not found.instances and not found.unwell:
+        raise InputError(
+            f"no application {found.app_name!r} runs under pm2 on {inspection.host}",
+            remedy=f"deploy it first: ansible-playbook deploy.yml --limit {inspection.host}",
+        )
+    if found.unwell:
+        raise InputError(
+            f"{found.unwell} of {found.unwell + found.instances} workers of {found.app_name!r} "
+            f"on {inspection.host} are not online",
+            remedy=f"deploy it again: ansible-playbook deploy.yml --limit {inspection.host}",
+        )
+
+
+def _measure(request: Request, plan: Plan, running: int, actors: Actors) -> list[Trial]:
+    """Measure every candidate in every round."""
+    trials: list[Trial] = []
+    order = plan.order()
+    for number, (round_number, instances) in enumerate(order, start=1):
+        actors.interruption.check()
+        left_s = remaining_s(order[number - 1 :], running, request.load, trials)
+        actors.progress.trial_begins(number, len(order), instances, left_s)
+        began = time.monotonic()
+        raw = actors.target.trial(instances, request.load)
+        wall_s = time.monotonic() - began
+        trial = to_trial(raw, number=number, round_number=round_number, instances=instances, wall_s=wall_s)
+        actors.journal.append(trial, raw)
+        trials.append(trial)
+        actors.progress.trial_ended(trial, len(order))
+        running = instances
+    return trials
+
+
+def _write_back(request: Request, instances: int, before: Edit, actors: Actors) -> Edit:
+    """Write the chosen count, roll it out as the next deploy would, and take it back if that fails."""
+    actors.interruption.check()
+    edit = actors.inventory.plan(request.host, VARIABLE, instances)
+    if (edit.path, edit.before) != (before.path, before.before):
+        raise HostError(
+            f"{edit.path} was changed while {request.host} was measured, so {VARIABLE}: {instances} was not written",
+            remedy="write it yourself, or run again",
+        )
+    actors.progress.step(f"Writing {VARIABLE}: {instances} and rolling it out")
+    actors.inventory.apply(edit)
+    try:
+        actors.target.deploy()
+    except BaseException:
+        actors.inventory.revert(edit)
+        raise
+    return edit
+
+
+def _bring_back(instances: int, actors: Actors) -> None:
+    actors.progress.step(f"Bringing the host back to {instances} instances")
+    actors.target.restore(instances)
+
+
+def estimate_s(plan: Plan, load: Load, running: int) -> float:
+    """About how long a run will take, in seconds, before anything was measured."""
+    return remaining_s(plan.order(), running, load, [])
+
+
+def remaining_s(order: Sequence[tuple[int, int]], running: int, load: Load, trials: Sequence[Trial]) -> float:
+    """About how long the trials that are left will take.
+
+    Args:
+        order: The trials that are left, as (round, instances).
+        running: Instances that run now.
+        load: The load of each trial.
+        trials: Those measured so far, whose overhead tells that of the others.
+    """
+    overheads = [t.wall_s - load.duration_s - _warmup_s(t.booted, load) - BOOT_S * t.booted for t in trials]
+    overhead = sum(overheads) / len(overheads) if overheads else TRIAL_OVERHEAD_S
+    total = 0.0
+    for _, instances in order:
+        booted = max(0, instances - running)
+        total += overhead + load.duration_s + _warmup_s(booted, load) + BOOT_S * booted
+        running = instances
+    return max(0.0, total)
+
+
+def _warmup_s(booted: int, load: Load) -> float:
+    return load.warmup_cold_s if booted else load.warmup_warm_s
+
+
+def to_summary(outcome: Outcome) -> dict[str, Any]:
+    """A run's outcome as JSON."""
+    edit = outcome.edit
+    common = {
+        "host": outcome.inspection.host,
+        "inspection": asdict(outcome.inspection),
+        "plan": asdict(outcome.plan),
+        "running": outcome.running,
+        "written": {"path": str(edit.path), "changed": edit.changed, "diff": edit.diff()} if edit else None,
+        "directory": outcome.directory or None,
+    }
+    return summarise(outcome.decision, **common) if outcome.decision else {"verdict": None, **common}
+
+
+def raise_for_verdict(outcome: Outcome) -> None:
+    """End with the exit code of the verdict.
+
+    Raises:
+        UnresolvedError: When the candidates could not be told apart.
+        LimitError: When none kept the limits.
+    """
+    decision = outcome.decision
+    if decision is None:
+        return
+    if decision.verdict is Verdict.UNRESOLVED:
+        raise UnresolvedError("unresolved, nothing was written", remedy=decision.remedy)
+    if decision.verdict is Verdict.UNFIT:
+        raise LimitError("no candidate kept the limits, nothing was written", remedy="look at the table above")

@@ -1,0 +1,240 @@
+"""What people see: progress while a run goes on, tables, sentences, or JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from tuner.model import BYTES_PER_MIB, CandidateSummary, Decision, Inspection, Plan, Trial, Verdict
+from tuner.recommend import Outcome
+
+# Where the output goes into a file, lines need not fit a screen.
+FILE_WIDTH = 120
+VERDICT_STYLE = {
+    Verdict.CERTIFIED: "bold green",
+    Verdict.RESOLVED: "bold green",
+    Verdict.UNRESOLVED: "bold yellow",
+    Verdict.UNFIT: "bold red",
+}
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """A console that uses colour on a terminal only, and that honours NO_COLOR."""
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=FILE_WIDTH)
+
+
+class TimeLeft(ProgressColumn):
+    """Time until the end as last estimated, counted down while nothing new is known."""
+
+    def render(self, task: Task) -> Text:
+        """Show it as minutes and seconds."""
+        ends_at = task.fields.get("ends_at")
+        if ends_at is None:
+            return Text("")
+        return Text(f"about {clock(max(0.0, ends_at - time.monotonic()))} left", style="cyan")
+
+
+class ConsoleProgress:
+    """Progress on standard error: a line that is alive on a terminal, plain lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TimeLeft(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def step(self, what: str) -> None:
+        """Something that takes seconds begins."""
+        self._bar.update(self._task, description=escape(what), total=None, ends_at=None)
+        if not self._console.is_terminal:
+            self._console.print(escape(what))
+
+    def counted(self, what: str, done: int, total: int) -> None:
+        """Something goes on, of which so much is done."""
+        self._bar.update(self._task, description=escape(f"{what} {done}/{total}"), completed=done, total=total)
+
+    def planned(self, inspection: Inspection, plan: Plan, estimate_s: float) -> None:
+        """The plan is made: show it."""
+        print_plan(self._console, inspection, plan, estimate_s)
+
+    def warn(self, message: str) -> None:
+        """Something the user should know."""
+        self._console.print(Text(f"Warning: {message}", style="yellow"))
+
+    def trial_begins(self, number: int, total: int, instances: int, left_s: float) -> None:
+        """A trial begins."""
+        what = f"trial {number}/{total}: {plural(instances)}"
+        self._bar.update(
+            self._task, description=what, completed=number - 1, total=total, ends_at=time.monotonic() + left_s
+        )
+        if not self._console.is_terminal:
+            self._console.print(f"{what} (about {clock(left_s)} left)")
+
+    def trial_ended(self, trial: Trial, total: int) -> None:
+        """A trial has ended: show what it measured."""
+        marks = [] if trial.settled else ["not settled"]
+        marks += [f"{trial.errors} errors"] if trial.errors else []
+        marks += [f"{trial.restarts} workers died"] if trial.restarts else []
+        self._console.print(
+            f"{trial.number:>4}/{total}  round {trial.round}  {plural(trial.instances):<12} "
+            f"{trial.throughput_rps:>8,.1f} requests/s  p50 {trial.latency_ms.get('p50', 0):>6,.0f} ms"
+            f"  p99 {trial.latency_ms.get('p99', 0):>6,.0f} ms  {', '.join(marks)}".rstrip()
+        )
+
+
+def print_inspection(console: Console, inspection: Inspection) -> None:
+    """Show what a host has and runs."""
+    capacity, found = inspection.capacity, inspection.deployment
+    quota = "none" if capacity.cpu_quota is None else f"{capacity.cpu_quota:g} CPUs"
+    limit = capacity.memory_limit_bytes
+    rows = {
+        "host": inspection.host,
+        "CPU budget": f"{capacity.cpu_budget:g} CPUs, limited by {_limit_in_words(capacity.cpu_limited_by)}",
+        "CPUs online": f"{capacity.cpus_online}",
+        "CPU affinity": f"{capacity.cpus_affinity}",
+        "CPU quota": quota,
+        "memory": f"{mebibytes(capacity.memory_total_bytes)}, {mebibytes(capacity.memory_available_bytes)} available",
+        "memory limit": "none" if limit is None else mebibytes(limit),
+        "application": _application_in_words(inspection),
+        "address": found.url,
+        "database": found.database_client,
+    }
+    grid = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        grid.add_row(name, escape(value))
+    console.print(grid)
+    if capacity.assumed:
+        console.print("The application does not run, so these are the limits of a process that Ansible started.")
+
+
+def _limit_in_words(limited_by: str) -> str:
+    return {"online": "the machine itself", "affinity": "CPU affinity", "quota": "a CPU quota"}.get(
+        limited_by, limited_by
+    )
+
+
+def _application_in_words(inspection: Inspection) -> str:
+    found = inspection.deployment
+    if not found.instances and not found.unwell:
+        return f"{found.app_name}: not running"
+    unwell = f", {found.unwell} not online" if found.unwell else ""
+    return f"{found.app_name}: {plural(found.instances)}{unwell}, release {found.release or 'unknown'}"
+
+
+def print_plan(console: Console, inspection: Inspection, plan: Plan, estimate_s: float) -> None:
+    """Show what will be tried, why no more than that, and how long it takes."""
+    capacity, found = inspection.capacity, inspection.deployment
+    console.print(
+        f"{inspection.host}: {capacity.cpu_budget:g} CPUs ({_limit_in_words(capacity.cpu_limited_by)}), "
+        f"{_application_in_words(inspection)} at {found.url}",
+        markup=False,
+    )
+    counts = ", ".join(map(str, plan.candidates))
+    console.print(f"Candidates {counts}; {plan.rounds} rounds, about {clock(estimate_s)}. Upper bounds:")
+    for bound in plan.bounds:
+        console.print(f"  {bound.limit:>3}  {bound.reason}", markup=False)
+
+
+def print_outcome(console: Console, outcome: Outcome) -> None:
+    """Show what came of a run: the table, the verdict, what was written, what runs."""
+    decision = outcome.decision
+    if decision is None:
+        console.print("Nothing was measured or changed (--dry-run).")
+        return
+    console.print(_table(decision))
+    for candidate in decision.candidates:
+        if reason := candidate.unfit or candidate.eliminated:
+            console.print(f"  {plural(candidate.instances)}: out, {reason}")
+    console.print()
+    console.print(Text(f"{decision.verdict}  ", style=VERDICT_STYLE[decision.verdict]), end="")
+    console.print(decision.sentence, markup=False)
+    if decision.remedy:
+        console.print(f"To resolve it: {decision.remedy}.", markup=False)
+    console.print()
+    _print_written(console, outcome)
+
+
+def _print_written(console: Console, outcome: Outcome) -> None:
+    edit = outcome.edit
+    if edit is None:
+        console.print(f"Nothing was written; {outcome.inspection.host} runs {plural(outcome.running)}, as before.")
+    elif edit.changed:
+        console.print(f"Written to {edit.path}:", markup=False)
+        console.print(edit.diff().rstrip(), markup=False)
+        console.print(f"{outcome.inspection.host} runs {plural(outcome.running)}.")
+    else:
+        console.print(
+            f"{edit.path} says so already; {outcome.inspection.host} runs {plural(outcome.running)}.", markup=False
+        )
+    console.print(f"Records: {outcome.directory}", markup=False)
+
+
+def _table(decision: Decision) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("instances", "requests/s", "95 % interval", "ratio", "p50", "p99", "memory", "errors"):
+        table.add_column(name, justify="right")
+    for candidate in decision.candidates:
+        chosen = candidate.instances == decision.instances
+        table.add_row(*_cells(candidate, chosen=chosen), style="bold" if chosen else None)
+    return table
+
+
+def _cells(candidate: CandidateSummary, *, chosen: bool) -> list[str]:
+    interval = candidate.interval_rps
+    return [
+        f"{'→ ' if chosen else ''}{candidate.instances}",
+        f"{candidate.throughput_rps:,.1f}",
+        f"{interval[0]:,.0f} to {interval[1]:,.0f}" if interval else "-",
+        f"{candidate.ratio:.2f}",
+        f"{candidate.latency_ms.get('p50', 0):,.0f} ms",
+        f"{candidate.latency_ms.get('p99', 0):,.0f} ms",
+        mebibytes(candidate.rss_bytes),
+        f"{candidate.errors}",
+    ]
+
+
+def print_json(console: Console, summary: Mapping[str, Any]) -> None:
+    """Print one JSON document and nothing else."""
+    console.file.write(json.dumps(summary, indent=2, default=str) + "\n")
+
+
+def mebibytes(count: int) -> str:
+    """Bytes as `1,234 MiB`."""
+    return f"{count / BYTES_PER_MIB:,.0f} MiB"
+
+
+def plural(instances: int) -> str:
+    """`1 instance`, `2 instances`."""
+    return "1 instance" if instances == 1 else f"{instances} instances"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as `m:ss`."""
+    whole = round(seconds)
+    return f"{whole // 60}:{whole % 60:02d}"
