@@ -37,7 +37,7 @@ def find_bounds(capacity: HostCapacity, deployment: Deployment) -> tuple[Bound, 
         bounds.append(Bound(1, "SQLite is shared by several processes only where strapi_sqlite_multi_process is true"))
     if deployment.worker_peak_bytes:
         bounds.append(_memory_bound(capacity, deployment.worker_peak_bytes))
-    if deployment.database_max_connections and deployment.database_client != "sqlite":
+    if deployment.database_client != "sqlite" and min(deployment.database_max_connections, deployment.database_pool_max) > 0:
         bounds.append(_connection_bound(deployment))
     return tuple(sorted(bounds, key=lambda bound: bound.limit))
 
@@ -96,7 +96,7 @@ def default_counts(cpu_budget: float, current: int) -> set[int]:
         counts = set(range(1, cpus + 2))
     else:
         counts = {1, math.ceil(cpus / 4), math.ceil(cpus / 2), cpus - 1, cpus, cpus + 1}
-    return counts | {current}
+    return counts | {current} if current else counts
 
 
 def plan(

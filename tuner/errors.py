@@ -12,9 +12,11 @@ class TunerError(Exception):
 
     Attributes:
         exit_code: The exit code of the process that this error ends.
+        aftermath: How the host was left, once that is known.
     """
 
     exit_code: int = 5
+    aftermath: str = ""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
@@ -22,7 +24,7 @@ class TunerError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        parts = (" ".join(part.split()) for part in (self.message, self.remedy))
+        parts = (" ".join(part.split()) for part in (self.message, self.aftermath, self.remedy))
         return "; ".join(part for part in parts if part)
 
 

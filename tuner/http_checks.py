@@ -32,10 +32,10 @@ def check_paths(base_url: str, paths: Sequence[str]) -> None:
 
 
 def _check(client: httpx.Client, base_url: str, path: str) -> None:
-    address = f"{base_url}{path}"
+    address = f"{base_url.rstrip('/')}{path}"
     try:
         response = client.get(address)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last: a host name that IDNA cannot spell
         raise InputError(
             f"{address} does not answer: {error or type(error).__name__}",
             remedy="check that the application runs and can be reached from here, or name its address with --base-url",

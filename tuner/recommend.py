@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from tuner import candidates, decide, http_checks
-from tuner.errors import HostError, InputError, LimitError, UnresolvedError
+from tuner.errors import HostError, InputError, LimitError, TunerError, UnresolvedError
 from tuner.interruption import Interruption
 from tuner.inventory import Edit, Inventory
 from tuner.journal import Journal, summarise
@@ -150,6 +150,8 @@ def _left_as_found(instances: int, actors: Actors) -> Iterator[None]:
         actors.journal.close_run({"verdict": None, "error": str(error)})
         _bring_back(instances, actors)
         actors.journal.leave_host()
+        if isinstance(error, TunerError):
+            error.aftermath = f"the host was brought back to what it ran before ({instances})"
         raise
     actors.journal.leave_host()
 

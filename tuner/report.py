@@ -71,7 +71,7 @@ class ConsoleProgress:
 
     def step(self, what: str) -> None:
         """Something that takes seconds begins."""
-        self._bar.update(self._task, description=escape(what), total=None, ends_at=None)
+        self._bar.update(self._task, description=escape(what), completed=0, total=None, ends_at=None)
         if not self._console.is_terminal:
             self._console.print(escape(what))
 

@@ -83,11 +83,17 @@ def seed(base_url: str, path: str, count: int, on_progress: Callable[[int, int],
     """
     try:
         return asyncio.run(_fill(base_url, path, count, on_progress))
-    except* InputError as group:
-        raise group.exceptions[0] from None
-    except* httpx.HTTPError as group:
-        error = group.exceptions[0]
-        raise InputError(
+    except BaseExceptionGroup as group:
+        # The workers fail together, and of the same cause. Raised inside `except*` it would be a group again.
+        raise _explain(group.exceptions[0], base_url, path) from None
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+        raise _explain(error, base_url, path) from None
+
+
+def _explain(error: BaseException, base_url: str, path: str) -> BaseException:
+    if isinstance(error, httpx.HTTPError | httpx.InvalidURL | UnicodeError):
+        return InputError(
             f"{base_url}{path} does not answer: {error or type(error).__name__}",
             remedy="check that the application runs, or name its address with --base-url",
-        ) from None
+        )
+    return error

@@ -134,6 +134,7 @@ workers:
   returned: always
 """
 
+import fcntl
 import http.client
 import json
 import os
@@ -144,6 +145,8 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -403,7 +406,9 @@ class App:
         self.port: int | None = options["port"]
         self.health_url: str | None = options["health_url"]
         self.stable_s: float = options["stable_s"]
-        self.desired = pm2.read_ecosystem(self.ecosystem, self.name) if self.ecosystem else {}
+        # In check mode, on a host that has nothing yet, there is nothing to compare with either.
+        readable = self.ecosystem and (not options["check_mode"] or Path(self.ecosystem).exists())
+        self.desired = pm2.read_ecosystem(self.ecosystem, self.name) if self.ecosystem and readable else {}
         self.found = pm2.processes(self.name)
 
     def workers(self) -> list[Worker]:
@@ -551,11 +556,44 @@ def look(app: App, port: int | None) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def one_at_a_time(home: Path, limit_s: int) -> Iterator[None]:
+    """Hold the lock of one pm2: a playbook that was killed may have left its module at work, which must end first.
+
+    Raises:
+        Pm2Error: When the other does not end within `limit_s`.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    deadline = time.monotonic() + limit_s
+    with (home / "pm2_app.lock").open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise Pm2Error(
+                        f"another change of the applications in {home} did not end within {limit_s} s"
+                    ) from None
+                time.sleep(POLL_S)
+        yield
+
+
 def run(module: AnsibleModule) -> dict[str, Any]:
     """Bring the application to the asked state, or say in check mode what that would take."""
     options = module.params
+    if module.check_mode or options["state"] == "info":
+        return act(module)
+    limit_s = (options["instances"] or 1) * options["start_timeout_s"] + COMMAND_MARGIN_S
+    with one_at_a_time(Path(options["pm2_home"]), limit_s):
+        return act(module)
+
+
+def act(module: AnsibleModule) -> dict[str, Any]:
+    """Find out what is there, and do what brings it to the asked state."""
+    options = module.params
     pm2 = Pm2(options["pm2"], options["pm2_home"], options["node_bin_dir"], options["start_timeout_s"])
-    app = App(pm2, options)
+    app = App(pm2, {**options, "check_mode": module.check_mode})
     found = len(app.found)
     nothing = {"before": found, "after": found, "started": 0, "stopped": 0, "reloaded": False, "recreated": False}
     plan: dict[str, Any] = {**nothing, "differences": []}

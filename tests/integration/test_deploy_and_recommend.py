@@ -1,0 +1,187 @@
+"""The main job on the real thing: deploy, measure, write back, deploy again. The tests build on each other, in this order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from deployed import HOST, DeployedHost, changed_tasks, make_host
+from support import ROOT
+
+pytestmark = pytest.mark.integration
+
+# So wide that any two candidates are within it, whatever else this machine does: the smallest is the right choice.
+TOLERANCE = "90%"
+QUICK = ("--candidates", "1-2", "--rounds", "3", "--duration", "2", "--connections", "20", "--tolerance", TOLERANCE)
+LOAD_S = 30
+INTERRUPT_LIMIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[DeployedHost]:
+    made = make_host()
+    try:
+        done = made.playbook("deploy.yml")
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+        yield made
+    finally:
+        made.remove()
+
+
+def results(host: DeployedHost) -> tuple[str, str]:
+    return "--results", str(host.root / "results")
+
+
+def test_deploy_runs_the_number_of_the_inventory(host: DeployedHost) -> None:
+    assert host.workers_online() == 2
+    assert httpx.get(f"{host.url}/_health").status_code == 204
+    articles = httpx.get(f"{host.url}/api/articles")
+    assert articles.status_code == 200, articles.text
+
+
+def test_secrets_are_private_and_not_in_the_process_list(host: DeployedHost) -> None:
+    dotenv = host.root / "app" / "shared" / ".env"
+    assert dotenv.stat().st_mode & 0o777 == 0o600
+    secrets = [line.split("=", 1)[1] for line in dotenv.read_text().splitlines() if line.startswith(("APP_", "JWT_"))]
+    assert len(secrets) == 2
+    listing = host.pm2("-s", "jlist")
+    assert not [secret for secret in secrets if secret in listing]
+
+
+def test_second_deploy_changes_nothing(host: DeployedHost) -> None:
+    done = host.playbook("deploy.yml")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert changed_tasks(done.stdout) == 0
+
+
+def test_seed_tops_up_rather_than_doubling(host: DeployedHost) -> None:
+    for count, added in ((40, "40 were added"), (50, "10 were added"), (50, "none were added")):
+        done = host.tuner("seed", "--count", str(count))
+        assert done.returncode == 0, done.stderr
+        assert added in done.stdout
+    total = httpx.get(f"{host.url}/api/articles").json()["meta"]["pagination"]["total"]
+    assert total == 50
+
+
+def test_inspect_tells_the_host_and_the_application(host: DeployedHost) -> None:
+    done = host.tuner("inspect", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["deployment"]["instances"] == 2
+    assert found["deployment"]["url"] == host.url
+    assert 0 < found["capacity"]["cpu_budget"] <= found["capacity"]["cpus_online"]
+
+
+def test_no_write_leaves_host_and_inventory_as_they_were(host: DeployedHost) -> None:
+    done = host.tuner("recommend", "--no-write", "--json", *QUICK, *results(host))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["instances"] == 1
+    assert summary["written"] is None
+    assert [candidate["trials"] for candidate in summary["candidates"]] == [3, 3]
+    assert host.workers_online() == 2
+    assert not host.written.exists()
+
+
+def test_interrupt_during_a_trial_leaves_the_original_count(host: DeployedHost) -> None:
+    command = host.tuner_command("recommend", *QUICK, *results(host))
+    with subprocess.Popen(
+        command, cwd=ROOT, env=host.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            # The first trial runs one instance, so that by the second one the host has left its original count.
+            if line.startswith("trial 2/"):
+                break
+        assert process.poll() is None, "it ended before the second trial"
+        assert host.workers_online() == 1 or host.workers_online() == 2
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=INTERRUPT_LIMIT_S)
+    assert process.returncode == 130, errors
+    assert "brought back" in errors
+    assert host.workers_online() == 2
+    assert not host.written.exists()
+
+
+def test_recommend_writes_the_number_and_runs_it(host: DeployedHost) -> None:
+    done = host.tuner("recommend", *QUICK, *results(host))
+    assert done.returncode == 0, done.stderr
+    assert "+strapi_instances: 1" in done.stdout
+    assert host.written.read_text().splitlines()[-1] == "strapi_instances: 1"
+    effective = host.run("ansible-inventory", "-i", str(host.inventory), "--host", HOST)
+    assert json.loads(effective.stdout)["strapi_instances"] == 1
+    assert host.workers_online() == 1
+
+
+def test_deploy_after_it_changes_nothing(host: DeployedHost) -> None:
+    done = host.playbook("deploy.yml")
+    assert changed_tasks(done.stdout) == 0
+    assert host.workers_online() == 1
+
+
+def change_app(host: DeployedHost, state: str, instances: int) -> None:
+    """Reload or scale the application as the role does."""
+    arguments = {
+        "name": "strapi",
+        "state": state,
+        "instances": instances,
+        "ecosystem": f"{host.root}/app/ecosystem.config.js",
+        "node_bin_dir": f"{host.root}/nodejs/bin",
+        "pm2": f"{host.root}/pm2/node_modules/.bin/pm2",
+        "pm2_home": f"{host.root}/app/pm2",
+        "health_url": f"{host.url}/_health",
+        "stable_s": 0,
+    }
+    done = host.run(*host.module("pm2_app", arguments))
+    assert done.returncode == 0, done.stdout
+
+
+def load_while(host: DeployedHost, *steps: tuple[str, int]) -> dict[str, Any]:
+    """Keep the application under load while it goes through these steps; the totals of the load."""
+    arguments = {
+        "base_url": host.url,
+        "requests": [{"path": "/api/articles?pagination[pageSize]=5"}],
+        "connections": 20,
+        "warmup_s": 0,
+        "duration_s": LOAD_S,
+    }
+    with subprocess.Popen(
+        host.module("http_load", arguments), cwd=ROOT, env=host.environment(), stdout=subprocess.PIPE, text=True
+    ) as load:
+        await_requests(host)
+        for state, instances in steps:
+            change_app(host, state, instances)
+        assert load.poll() is None, f"the load of {LOAD_S} s ended before the steps did"
+        output, _ = load.communicate(timeout=LOAD_S + 60)
+    total: dict[str, Any] = json.loads(output[output.index("{") :])["load"]["total"]
+    return total
+
+
+def await_requests(host: DeployedHost) -> None:
+    """Wait until the load has reached the application, which logs each request."""
+    log = host.root / "app" / "logs" / "out.log"
+    before = log.read_text().count("pagination[pageSize]=5")
+    deadline = time.monotonic() + 30
+    while log.read_text().count("pagination[pageSize]=5") < before + 50:
+        assert time.monotonic() < deadline, "no request of the load arrived within 30 s"
+        time.sleep(0.1)
+
+
+def test_reload_under_load_loses_no_request(host: DeployedHost) -> None:
+    change_app(host, "present", 2)
+    total = load_while(host, ("reloaded", 2))
+    assert total["errors"] == 0, total
+    assert total["ok"] > 100
+
+
+def test_scaling_under_load_loses_no_request(host: DeployedHost) -> None:
+    total = load_while(host, ("present", 3), ("present", 1))
+    assert total["errors"] == 0, total
+    assert total["ok"] > 100
+    assert host.workers_online() == 1

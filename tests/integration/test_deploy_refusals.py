@@ -1,0 +1,98 @@
+"""What a deploy refuses: a clear line, and nothing that it touched."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deployed import DeployedHost, make_host
+from support import ROOT
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def host() -> Iterator[DeployedHost]:
+    made = make_host()
+    try:
+        yield made
+    finally:
+        made.remove()
+
+
+def one_line(output: str) -> str:
+    return " ".join(output.split())
+
+
+def assert_untouched(host: DeployedHost) -> None:
+    assert not (host.root / "app" / "releases").exists()
+    assert not (host.root / "app" / "pm2" / "pm2.pid").exists()
+
+
+def sample_with(tmp_path: Path, **package: Any) -> Path:
+    """The sample application with other values in its package.json."""
+    source = ROOT / "roles" / "strapi" / "files" / "sample"
+    content = {**json.loads((source / "package.json").read_text()), **package}
+    (tmp_path / "package.json").write_text(json.dumps(content))
+    (tmp_path / "package-lock.json").write_bytes((source / "package-lock.json").read_bytes())
+    return tmp_path
+
+
+def test_a_directory_that_is_no_strapi_application(host: DeployedHost, tmp_path: Path) -> None:
+    done = host.playbook("deploy.yml", strapi_source=str(tmp_path))
+    assert done.returncode == 2
+    assert f"{tmp_path} is no Strapi application" in one_line(done.stdout)
+    assert_untouched(host)
+
+
+@pytest.mark.parametrize("method", ["existing", "wheel", "auto"])
+def test_a_node_version_outside_engines(host: DeployedHost, tmp_path: Path, method: str) -> None:
+    source = sample_with(tmp_path, engines={"node": "<10"})
+    done = host.playbook("deploy.yml", strapi_source=str(source), nodejs_method=method)
+    assert done.returncode == 2
+    assert "The application runs on Node.js <10 (its package.json says so)" in one_line(done.stdout)
+    assert not (host.root / "nodejs" / "bin").exists()
+    assert_untouched(host)
+
+
+def test_a_lockfile_of_another_package_manager(host: DeployedHost, tmp_path: Path) -> None:
+    source = sample_with(tmp_path)
+    (source / "package-lock.json").rename(source / "yarn.lock")
+    done = host.playbook("deploy.yml", strapi_source=str(source))
+    assert done.returncode == 2
+    assert "only npm is supported so far" in one_line(done.stdout)
+    assert_untouched(host)
+
+
+def test_a_port_that_another_process_holds(host: DeployedHost) -> None:
+    with socket.create_server(("127.0.0.1", host.port)):
+        done = host.playbook("deploy.yml")
+    assert done.returncode == 2
+    assert f"Port {host.port} is taken by" in one_line(done.stdout)
+    assert_untouched(host)
+
+
+def test_several_instances_on_an_sqlite_file_that_was_not_made_for_it(host: DeployedHost) -> None:
+    done = host.playbook("deploy.yml", strapi_sqlite_multi_process=False)
+    assert done.returncode == 2
+    assert "2 instances would share one SQLite file" in one_line(done.stdout)
+    assert_untouched(host)
+
+
+def test_recommend_without_a_deployed_application(host: DeployedHost) -> None:
+    done = host.tuner("recommend")
+    assert done.returncode == 2
+    assert "no application 'strapi' runs under pm2 on itest; deploy it first" in done.stderr
+    assert not host.written.exists()
+
+
+def test_check_mode_on_a_bare_host_promises_and_touches_nothing(host: DeployedHost) -> None:
+    done = host.run("ansible-playbook", "-i", str(host.inventory), "deploy.yml", "--check", "--diff")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "would be built" in done.stdout
+    assert "+instances: 2" in done.stdout
+    assert not (host.root / "app").exists()
