@@ -37,7 +37,10 @@ def find_bounds(capacity: HostCapacity, deployment: Deployment) -> tuple[Bound, 
         bounds.append(Bound(1, "SQLite is shared by several processes only where strapi_sqlite_multi_process is true"))
     if deployment.worker_peak_bytes:
         bounds.append(_memory_bound(capacity, deployment.worker_peak_bytes))
-    if deployment.database_client != "sqlite" and min(deployment.database_max_connections, deployment.database_pool_max) > 0:
+    if (
+        deployment.database_client != "sqlite"
+        and min(deployment.database_max_connections, deployment.database_pool_max) > 0
+    ):
         bounds.append(_connection_bound(deployment))
     return tuple(sorted(bounds, key=lambda bound: bound.limit))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -30,7 +31,7 @@ Exit codes:
 
 
 class Percentage(click.ParamType[float]):
-    """A share written as `5%` or `0.05`, from 0 up to but not including 1."""
+    """A share written as `5%` or `0.05`, between 0 and 1 and neither of them."""
 
     name = "percentage"
 
@@ -46,6 +47,17 @@ class Percentage(click.ParamType[float]):
         if not 0 < share < 1:
             self.fail(f"{value!r} is no share between 0 and 100%; write for example 5%", param, ctx)
         return share
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds within a range; click's own range lets nan through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 click's own signature
+        """Read it."""
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return seconds
 
 
 def host_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -67,7 +79,7 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tuner")
 def cli() -> None:
-    r"""Find by measurement how many pm2 instances of Strapi a host should run.
+    """Find by measurement how many pm2 instances of Strapi a host should run.
 
     \b
     Examples:
@@ -75,19 +87,19 @@ def cli() -> None:
       tuner recommend --host prod1 --dry-run     what would be tried, and how long it takes
       tuner recommend --host prod1               measure, decide, write it into the inventory, roll it out
       tuner seed --host demo --count 1000        fill the sample application with articles
-    """
+    """  # noqa: D301 the mark with which click keeps lines as they are
 
 
 @cli.command()
 @host_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) -> None:
-    r"""Show what a host really has, and what of the application runs there.
+    """Show what a host really has, and what of the application runs there.
 
     \b
     Example:
       tuner inspect --host prod1 -i inventories/production
-    """
+    """  # noqa: D301 the mark with which click keeps lines as they are
     from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
@@ -124,9 +136,7 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
     show_default=True,
     help="Connections, each with one request at a time.",
 )
-@click.option(
-    "--duration", type=click.FloatRange(2, 600), default=8.0, show_default=True, help="Measured seconds of a trial."
-)
+@click.option("--duration", type=Seconds(2, 600), default=8.0, show_default=True, help="Measured seconds of a trial.")
 @click.option(
     "--rounds", type=click.IntRange(3, 100), default=5, show_default=True, help="How often each candidate is measured."
 )
@@ -154,7 +164,7 @@ def recommend(
     as_json: bool,
     **options: Any,  # noqa: ANN401 click's options
 ) -> None:
-    r"""Measure how many instances a host should run, write the number into the inventory, and roll it out.
+    """Measure how many instances a host should run, write the number into the inventory, and roll it out.
 
     The load disturbs whoever uses the application meanwhile, and workers are started and stopped. Afterwards the host
     runs the chosen number, or what it ran before: with --no-write, when the measurements do not resolve, and after
@@ -165,7 +175,7 @@ def recommend(
       tuner recommend --host prod1
       tuner recommend --host prod1 --url '/api/articles?pagination[pageSize]=10' --url /api/articles/1
       tuner recommend --host prod1 --candidates 1-4 --rounds 9 --no-write --json
-    """
+    """  # noqa: D301 the mark with which click keeps lines as they are
     from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
     from tuner import recommend as use_case  # noqa: PLC0415
 
@@ -196,19 +206,24 @@ def recommend(
 def seed(  # noqa: PLR0913 one argument for each option of the command
     *, host: str, inventory: Path | None, count: int, path: str, base_url: str | None, verbose: bool
 ) -> None:
-    r"""Fill a collection of the application with articles, up to a number of them.
+    """Fill a collection of the application with articles, up to a number of them.
 
     \b
     Example:
       tuner seed --host demo --count 1000
-    """
+    """  # noqa: D301 the mark with which click keeps lines as they are
     from tuner import assembly  # noqa: PLC0415 --help must not wait for Ansible
     from tuner.seed import seed as fill  # noqa: PLC0415
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
         session.progress.step(f"Seeding {path} on {host}")
         address = base_url or session.address()
-        made = fill(address, path, count, lambda done, total: session.progress.counted(f"Seeding {path}", done, total))
+
+        def note(done: int, total: int) -> None:
+            session.interruption.check()
+            session.progress.counted(f"Seeding {path}", done, total)
+
+        made = fill(address, path, count, note)
     click.echo(
         f"{path} on {host} holds {count} entries now; {made} were added."
         if made
@@ -224,8 +239,11 @@ def main() -> None:
         _end(str(error), error.exit_code)
     except click.Abort:
         _end("interrupted", INTERRUPTED_EXIT_CODE)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
     except click.ClickException as error:
-        _end(f"{error.format_message()}; `tuner --help` shows how it is used", InputError.exit_code)
+        _end(f"{error.format_message().rstrip('.')}; `tuner --help` shows how it is used", InputError.exit_code)
     except KeyboardInterrupt:
         _end("interrupted", INTERRUPTED_EXIT_CODE)
     except Exception as error:  # the last resort: a user must not be shown a traceback

@@ -30,6 +30,8 @@ CONFIDENCE = 0.95
 TRIM = 0.2
 SIMULATIONS = 20_000
 SIMULATION_SEED = 20_260_101
+# So many numbers are simulated at once: all of a large run would not fit into memory.
+SIMULATED_AT_ONCE = 5_000_000
 FEWEST_ROUNDS = 3
 LARGEST_ERROR_RATE = 0.001
 LARGEST_MEMORY_SHARE = 0.85
@@ -77,11 +79,14 @@ def critical_value(candidates: int, rounds: int) -> float:
         Multiplier of the pooled standard error that makes all comparisons hold together.
     """
     random = np.random.default_rng(SIMULATION_SEED)
-    scores = random.standard_normal((SIMULATIONS, candidates, rounds))
-    left, right = zip(*combinations(range(candidates), 2), strict=True)
-    means, squares = trimmed(scores[:, list(right)] - scores[:, list(left)])
-    largest = np.abs(means).max(axis=1) / np.sqrt(squares.mean(axis=1))
-    return float(np.quantile(largest, CONFIDENCE))
+    left, right = (list(side) for side in zip(*combinations(range(candidates), 2), strict=True))
+    at_once = max(1, SIMULATED_AT_ONCE // (len(left) * rounds))
+    largest: list[Floats] = []
+    for begin in range(0, SIMULATIONS, at_once):
+        scores = random.standard_normal((min(at_once, SIMULATIONS - begin), candidates, rounds))
+        means, squares = trimmed(scores[:, right] - scores[:, left])
+        largest.append(np.abs(means).max(axis=1) / np.sqrt(squares.mean(axis=1)))
+    return float(np.quantile(np.concatenate(largest), CONFIDENCE))
 
 
 def compare_all(scores: Mapping[int, Sequence[float]]) -> dict[tuple[int, int], Comparison]:
@@ -94,10 +99,10 @@ def compare_all(scores: Mapping[int, Sequence[float]]) -> dict[tuple[int, int], 
         For (a, b) how much b has more than a, both ways round.
     """
     counts = sorted(scores)
-    rounds = len(next(iter(scores.values())))
     pairs = list(combinations(counts, 2))
     if not pairs:
         return {}
+    rounds = len(scores[counts[0]])
     differences = np.array([np.subtract(scores[b], scores[a]) for a, b in pairs], dtype=np.float64)
     means, squares = trimmed(differences)
     half = critical_value(len(counts), rounds) * math.sqrt(float(squares.mean()))
@@ -189,7 +194,8 @@ def _eliminated(
         better = [(b, c) for (a, b), c in comparisons.items() if a == count and c.mean - c.half_width > allowed]
         if better:
             best, comparison = max(better, key=lambda item: item[1].mean)
-            out[count] = f"{best} instances give {_percent(comparison.mean)} more"
+            verb = "gives" if best == 1 else "give"
+            out[count] = f"{_instances(best)} {verb} {_percent(comparison.mean)} more"
     return out
 
 
@@ -208,21 +214,22 @@ def _choose(
     left = [count for count in fit if count not in out]
     allowed = _allowed(tolerance)
     half = next(iter(comparisons.values())).half_width
-    smallest = left[0]
-    if all(comparisons[smallest, other].mean + half <= allowed for other in fit if other != smallest):
-        return _Choice(Verdict.CERTIFIED, smallest, half, _say(smallest, fit, comparisons, tolerance, rounds))
-    if half <= allowed:
-        chosen = next(count for count in left if all(comparisons[count, o].mean <= allowed for o in left if o != count))
-        return _Choice(Verdict.RESOLVED, chosen, half, _say(chosen, fit, comparisons, tolerance, rounds))
-    return _unresolved(left, half, tolerance, rounds)
+    for count in left:
+        worst = max(comparisons[count, other].mean for other in fit if other != count)
+        if count == left[0] and worst + half <= allowed:
+            return _Choice(Verdict.CERTIFIED, count, half, _say(count, fit, comparisons, tolerance, rounds))
+        if half <= allowed and worst <= allowed:
+            return _Choice(Verdict.RESOLVED, count, half, _say(count, fit, comparisons, tolerance, rounds))
+    # Trimmed means can go round in a circle, each candidate worse than the next: then none is left, or none chosen.
+    return _unresolved(left or fit, half, tolerance, rounds)
 
 
 def _unresolved(left: Sequence[int], half: float, tolerance: float, rounds: int) -> _Choice:
     """The noise is larger than the tolerance; more rounds help, since the half-width falls with their root."""
-    needed = math.ceil(rounds * (half / _allowed(tolerance)) ** 2 * ROUNDS_MARGIN)
+    needed = max(rounds + 1, math.ceil(rounds * (half / _allowed(tolerance)) ** 2 * ROUNDS_MARGIN))
     sentence = (
         f"Unresolved: {_list(left)} instances cannot be told apart. The measurements vary so much that differences "
-        f"below {_percent(half)} cannot be seen, and the tolerance is {tolerance:.0%}."
+        f"below {_percent(half)} cannot be seen, and the tolerance is {_share(tolerance)}."
     )
     if needed <= MOST_ROUNDS:
         return _Choice(Verdict.UNRESOLVED, None, half, sentence, f"measure about {needed} rounds (--rounds {needed})")
@@ -243,7 +250,7 @@ def _say(
     interval = f"[{_signed(c.mean - c.half_width)}, {_signed(c.mean + c.half_width)}]"
     lead = "the smallest count within" if chosen != fit[0] else "within"
     return (
-        f"{_instances(chosen)}: {lead} {tolerance:.0%} of the best "
+        f"{_instances(chosen)}: {lead} {_share(tolerance)} of the best "
         f"({rival}: {_signed(c.mean)} {interval}), 95 % confidence over all comparisons, {rounds} rounds."
     )
 
@@ -259,9 +266,10 @@ def _summarise(count: int, by_count: Mapping[int, Sequence[Trial]], *, unfit: st
         trials=len(trials),
         throughput_rps=middle,
         interval_rps=interval,
-        ratio=math.exp(float(np.mean(np.log(ratios)))) if ratios else 0.0,
+        ratio=math.exp(float(np.mean(np.log(ratios)))) if ratios else None,
         latency_ms={
-            name: median(t.latency_ms[name] for t in trials if name in t.latency_ms) for name in trials[0].latency_ms
+            name: median(t.latency_ms[name] for t in trials if name in t.latency_ms)
+            for name in sorted({name for t in trials for name in t.latency_ms})
         },
         rss_bytes=max(t.rss_bytes for t in trials),
         requests=sum(t.requests for t in trials),
@@ -288,6 +296,10 @@ def _interval(scores: Sequence[float]) -> tuple[float, tuple[float, float] | Non
 def _allowed(tolerance: float) -> float:
     """The tolerance as a log ratio: how much better another may be."""
     return -math.log(1 - tolerance)
+
+
+def _share(tolerance: float) -> str:
+    return f"{100 * tolerance:.12g}%"
 
 
 def _percent(log_ratio: float) -> str:

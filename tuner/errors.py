@@ -24,7 +24,7 @@ class TunerError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        parts = (" ".join(part.split()) for part in (self.message, self.aftermath, self.remedy))
+        parts = (" ".join(part.split()).rstrip(".") for part in (self.message, self.aftermath, self.remedy))
         return "; ".join(part for part in parts if part)
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import InputError
+from tuner.errors import HostError, InputError, TunerError
 from tuner.model import Decision, Report, Trial
 
 PRIVATE = 0o700
+PRIVATE_FILE = 0o600
 SAFE_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.:-]*$")
 
 
@@ -51,31 +53,57 @@ class Journal:
         """
         started = datetime.now(UTC)
         self.directory = self._base / started.strftime("%Y-%m-%dT%H-%M-%S.%fZ")
-        try:
-            self.directory.mkdir(mode=PRIVATE, parents=True)
+        with self._writing(InputError):
+            self._base.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            self.directory.mkdir(mode=PRIVATE)
             _write(self.directory / "run.json", {"started_at": started.isoformat(), **found})
+
+    def unfinished(self) -> Mapping[str, Any] | None:
+        """What an earlier run on this host noted before it was cut off, or None.
+
+        Raises:
+            InputError: When there is such a note and it cannot be read: what the host runs is then not what was found.
+        """
+        try:
+            noted = json.loads(self._marker.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise self._unreadable(str(error)) from error
+        if not isinstance(noted, dict) or type(noted.get("instances")) is not int:
+            raise self._unreadable("it names no number of instances")
+        return noted
+
+    def _unreadable(self, reason: str) -> InputError:
+        return InputError(
+            f"an earlier run was cut off, and its note {self._marker} cannot be read: {reason}",
+            remedy="deploy the host again, then remove the note",
+        )
+
+    @contextmanager
+    def _writing(self, kind: type[TunerError]) -> Iterator[None]:
+        """Turn what goes wrong on disk into an error of this kind."""
+        try:
+            yield
         except OSError as error:
-            raise InputError(
+            raise kind(
                 f"results cannot be written to {self.directory}: {error.strerror}", remedy="choose another --results"
             ) from error
 
-    def unfinished(self) -> Mapping[str, Any] | None:
-        """What an earlier run on this host noted before it was cut off, or None."""
-        try:
-            noted = json.loads(self._marker.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return noted if isinstance(noted, dict) and isinstance(noted.get("instances"), int) else None
-
     def touch_host(self, instances: int) -> None:
-        """Note, before the host is changed, the count that it must be brought back to."""
+        """Note, before the host is changed, the count that it must be brought back to.
+
+        Raises:
+            InputError: When that cannot be written.
+        """
         note = {
             "instances": instances,
             "run": str(self.directory),
             "pid": os.getpid(),
             "since": datetime.now(UTC).isoformat(),
         }
-        _write(self._marker, note)
+        with self._writing(InputError):
+            _write(self._marker, note)
 
     def leave_host(self) -> None:
         """Note that the host is where it should be."""
@@ -83,16 +111,26 @@ class Journal:
         _sync(self._base)
 
     def append(self, trial: Trial, raw: Report) -> None:
-        """Add one trial to the records."""
+        """Add one trial to the records.
+
+        Raises:
+            HostError: When it cannot be written.
+        """
         line = json.dumps({"trial": asdict(trial), "raw": raw}, separators=(",", ":"))
-        with (self.directory / "trials.jsonl").open("a", encoding="utf-8") as file:
+        path = self.directory / "trials.jsonl"
+        with self._writing(HostError), open(path, "a", encoding="utf-8", opener=_open_private) as file:
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
 
     def close_run(self, summary: Mapping[str, Any]) -> None:
-        """Write what came of the run."""
-        _write(self.directory / "summary.json", summary)
+        """Write what came of the run.
+
+        Raises:
+            HostError: When it cannot be written.
+        """
+        with self._writing(HostError):
+            _write(self.directory / "summary.json", summary)
 
 
 def summarise(decision: Decision, **more: Any) -> dict[str, Any]:  # noqa: ANN401 whatever JSON can hold
@@ -103,13 +141,17 @@ def summarise(decision: Decision, **more: Any) -> dict[str, Any]:  # noqa: ANN40
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     """Replace a file at once, and be sure that it is on disk."""
     part = path.with_name(f".{path.name}.part")
-    with part.open("w", encoding="utf-8") as file:
+    with open(part, "w", encoding="utf-8", opener=_open_private) as file:
         json.dump(content, file, indent=2, default=str)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
     _sync(path.parent)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE_FILE)
 
 
 def _sync(directory: Path) -> None:

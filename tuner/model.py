@@ -197,7 +197,7 @@ class CandidateSummary:
         trials: Number of trials that count.
         throughput_rps: Geometric mean over the trials.
         interval_rps: 95 % interval of it, or None with fewer than two trials.
-        ratio: Throughput over that of the smallest candidate, compared within rounds.
+        ratio: Throughput over that of the smallest candidate, compared within rounds; None where either had none.
         latency_ms: Medians over the trials of the percentiles.
         rss_bytes: The most that all workers together had at the end of a trial.
         requests: Requests over all trials.
@@ -210,7 +210,7 @@ class CandidateSummary:
     trials: int
     throughput_rps: float
     interval_rps: tuple[float, float] | None
-    ratio: float
+    ratio: float | None
     latency_ms: Mapping[str, float]
     rss_bytes: int
     requests: int

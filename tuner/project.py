@@ -30,7 +30,8 @@ def find_project(start: Path | None = None) -> Path:
 
 def config_file(project: Path) -> Path:
     """The ansible.cfg that counts: the user's own choice, or the project's."""
-    return Path(os.environ.get("ANSIBLE_CONFIG") or project / "ansible.cfg")
+    chosen = Path(os.environ.get("ANSIBLE_CONFIG") or project).expanduser()
+    return chosen / "ansible.cfg" if chosen.is_dir() else chosen
 
 
 def default_inventory(project: Path) -> Path:
@@ -39,11 +40,12 @@ def default_inventory(project: Path) -> Path:
     Raises:
         InputError: When none is configured.
     """
-    chosen = os.environ.get("ANSIBLE_INVENTORY") or _setting(config_file(project), "inventory")
-    if not chosen:
-        raise InputError("no inventory is configured", remedy="name one with -i")
-    path = Path(chosen)
-    return path if path.is_absolute() else config_file(project).parent / path
+    if chosen := os.environ.get("ANSIBLE_INVENTORY"):
+        return Path(chosen).expanduser()
+    config = config_file(project)
+    if chosen := _setting(config, "inventory"):
+        return config.parent / Path(chosen).expanduser()
+    raise InputError("no inventory is configured", remedy="name one with -i")
 
 
 def ansible_environment(project: Path) -> Mapping[str, str]:
@@ -66,6 +68,6 @@ def _setting(config: Path, key: str) -> str:
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read(config, encoding="utf-8")
-    except configparser.Error as error:
+    except (configparser.Error, UnicodeDecodeError) as error:
         raise InputError(f"{config} cannot be read: {error}", remedy="mend it, or set ANSIBLE_CONFIG") from error
     return parser.get("defaults", key, fallback="").strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -113,7 +113,7 @@ def recommend(request: Request, actors: Actors) -> Outcome:
     actors.progress.step(f"Looking at {request.host}")
     # A value that cannot be written is found out before minutes of measuring, not after.
     before = actors.inventory.plan(request.host, VARIABLE, 1) if request.write else None
-    _restore_what_was_left(actors)
+    _restore_what_was_left(request, actors)
     inspection = actors.target.inspect()
     _require_application(inspection)
     plan = candidates.plan(
@@ -147,7 +147,8 @@ def _left_as_found(instances: int, actors: Actors) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        actors.journal.close_run({"verdict": None, "error": str(error)})
+        with suppress(TunerError):  # a full disk must not keep the host from being brought back
+            actors.journal.close_run({"verdict": None, "error": str(error)})
         _bring_back(instances, actors)
         actors.journal.leave_host()
         if isinstance(error, TunerError):
@@ -156,15 +157,16 @@ def _left_as_found(instances: int, actors: Actors) -> Iterator[None]:
     actors.journal.leave_host()
 
 
-def _restore_what_was_left(actors: Actors) -> None:
+def _restore_what_was_left(request: Request, actors: Actors) -> None:
     """Bring the host back to where a run that was cut off had found it."""
     left = actors.journal.unfinished()
     if left is None:
         return
-    actors.progress.warn(
-        f"the run of {left.get('since', 'an unknown time')} was cut off; "
-        f"bringing the host back to {left['instances']} instances first"
-    )
+    cut_off = f"the run of {left.get('since', 'an unknown time')} was cut off"
+    if request.dry_run:
+        actors.progress.warn(f"{cut_off}; without --dry-run, the host is brought back to {left['instances']} first")
+        return
+    actors.progress.warn(f"{cut_off}; bringing the host back to {left['instances']} instances first")
     actors.target.restore(left["instances"])
     actors.journal.leave_host()
 

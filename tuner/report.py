@@ -185,14 +185,16 @@ def _print_written(console: Console, outcome: Outcome) -> None:
     if edit is None:
         console.print(f"Nothing was written; {outcome.inspection.host} runs {plural(outcome.running)}, as before.")
     elif edit.changed:
-        console.print(f"Written to {edit.path}:", markup=False)
-        console.print(edit.diff().rstrip(), markup=False)
+        console.print(f"Written to {edit.path}:", markup=False, soft_wrap=True)
+        console.print(edit.diff().rstrip(), markup=False, soft_wrap=True)
         console.print(f"{outcome.inspection.host} runs {plural(outcome.running)}.")
     else:
         console.print(
-            f"{edit.path} says so already; {outcome.inspection.host} runs {plural(outcome.running)}.", markup=False
+            f"{edit.path} says so already; {outcome.inspection.host} runs {plural(outcome.running)}.",
+            markup=False,
+            soft_wrap=True,
         )
-    console.print(f"Records: {outcome.directory}", markup=False)
+    console.print(f"Records: {outcome.directory}", markup=False, soft_wrap=True)
 
 
 def _table(decision: Decision) -> Table:
@@ -206,14 +208,13 @@ def _table(decision: Decision) -> Table:
 
 
 def _cells(candidate: CandidateSummary, *, chosen: bool) -> list[str]:
-    interval = candidate.interval_rps
+    interval, latency = candidate.interval_rps, candidate.latency_ms
     return [
         f"{'→ ' if chosen else ''}{candidate.instances}",
         f"{candidate.throughput_rps:,.1f}",
         f"{interval[0]:,.0f} to {interval[1]:,.0f}" if interval else "-",
-        f"{candidate.ratio:.2f}",
-        f"{candidate.latency_ms.get('p50', 0):,.0f} ms",
-        f"{candidate.latency_ms.get('p99', 0):,.0f} ms",
+        "-" if candidate.ratio is None else f"{candidate.ratio:.2f}",
+        *(f"{latency[name]:,.0f} ms" if name in latency else "-" for name in ("p50", "p99")),
         mebibytes(candidate.rss_bytes),
         f"{candidate.errors}",
     ]

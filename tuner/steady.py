@@ -11,6 +11,9 @@ import numpy as np
 BATCH = 5
 # A cut beyond half of the series means that it had not settled (White 1997; Hoad et al. 2008).
 LARGEST_CUT_SHARE = 0.5
+# Fewer batches than these can be alike by chance: with two, two fifths of all steady series would be called unsettled
+# (Hoad, Robinson and Davies, "Automating warm-up length estimation", Winter Simulation Conference 2008).
+FEWEST_LEFT = 5
 # Squared standard errors that differ by less than this share of the squared level differ by rounding alone.
 ROUNDING = 1e-24
 
@@ -41,11 +44,11 @@ def find_cut(batches: Sequence[float]) -> int:
         batches: Means of equal spans of time, in order.
 
     Returns:
-        Number of batches to leave out, between 0 and all but two; the smallest of several that are equally good.
+        Number of batches to leave out, between 0 and all but five; the smallest of several that are equally good.
     """
     series = np.asarray(batches, dtype=float)
-    lengths = range(len(series) - 1)
-    errors = [float(np.sum((series[d:] - series[d:].mean()) ** 2)) / (len(series) - d) ** 2 for d in lengths]
+    cuts = range(len(series) - FEWEST_LEFT + 1)
+    errors = [float(np.sum((series[d:] - series[d:].mean()) ** 2)) / (len(series) - d) ** 2 for d in cuts]
     equal = min(errors, default=0.0) + ROUNDING * float(np.max(np.abs(series), initial=0.0)) ** 2
     return next((cut for cut, error in enumerate(errors) if error <= equal), 0)
 

@@ -68,7 +68,7 @@ class DeployedHost:
             command, cwd=ROOT, env=self.environment(), capture_output=True, text=True, timeout=limit_s, check=False
         )
 
-    def playbook(self, name: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+    def playbook(self, name: str, **variables: object) -> subprocess.CompletedProcess[str]:
         """Run a playbook of the project on this host."""
         extra = ["-e", json.dumps(variables)] if variables else []
         return self.run("ansible-playbook", "-i", str(self.inventory), name, *extra, limit_s=DEPLOY_LIMIT_S)

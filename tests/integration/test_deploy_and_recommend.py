@@ -1,4 +1,4 @@
-"""The main job on the real thing: deploy, measure, write back, deploy again. The tests build on each other, in this order."""
+"""The main job on the real thing: deploy, measure, write back, deploy again. The tests build on each other in order."""
 
 from __future__ import annotations
 

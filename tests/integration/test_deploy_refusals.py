@@ -6,7 +6,6 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deployed import DeployedHost, make_host
@@ -33,7 +32,7 @@ def assert_untouched(host: DeployedHost) -> None:
     assert not (host.root / "app" / "pm2" / "pm2.pid").exists()
 
 
-def sample_with(tmp_path: Path, **package: Any) -> Path:
+def sample_with(tmp_path: Path, **package: object) -> Path:
     """The sample application with other values in its package.json."""
     source = ROOT / "roles" / "strapi" / "files" / "sample"
     content = {**json.loads((source / "package.json").read_text()), **package}

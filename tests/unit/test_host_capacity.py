@@ -137,9 +137,7 @@ def test_available_memory_heeds_a_looser_limit_that_is_fuller(
     assert found["memory_available_bytes"] == 96000
 
 
-def test_memory_usage_of_version_1_is_hierarchical(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_memory_usage_of_version_1_is_hierarchical(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = V2_HOST | {
         "proc/self/cgroup": "4:memory:/app\n0::/\n",
         "proc/self/mountinfo": "36 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
@@ -229,9 +227,7 @@ def test_a_broken_file_is_null_and_never_a_traceback(
     if damage == "folder":
         path.mkdir()
     elif damage != "missing":
-        path.write_bytes(
-            {"empty": b"", "binary": b"\xff\x00\\000:\xfe - \n:", "words": b"no such thing\n"}[damage]
-        )
+        path.write_bytes({"empty": b"", "binary": b"\xff\x00\\000:\xfe - \n:", "words": b"no such thing\n"}[damage])
     found = measured(capsys, root=str(tmp_path))
     nulls = {
         "proc/self/cgroup": {"cpu_quota", "cpu_quota_path", "memory_limit_bytes"},
@@ -262,9 +258,7 @@ def test_unreadable_cgroups_are_said(
     assert ["would go unseen" in text for text in warnings] == ([] if missing is None else [True])
 
 
-@pytest.mark.parametrize(
-    "status", [None, "", "Name:\tx\n", "Cpus_allowed_list:\t\n", "Cpus_allowed_list:\t0-x\n"]
-)
+@pytest.mark.parametrize("status", [None, "", "Name:\tx\n", "Cpus_allowed_list:\t\n", "Cpus_allowed_list:\t0-x\n"])
 def test_no_affinity_is_a_failure_that_says_where_to_look(
     status: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -290,9 +284,7 @@ def test_a_unit_name_with_a_backslash_is_found(tmp_path: Path, capsys: pytest.Ca
     assert (found["cpu_quota"], found["cpu_quota_path"]) == (0.5, "/sys/fs/c g/cpu.max")
 
 
-def test_a_mount_that_another_one_hides_is_not_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mount_that_another_one_hides_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hidden = "34 24 0:30 /app.slice /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
     files = {
         "proc/self/mountinfo": hidden + V2_HOST["proc/self/mountinfo"],
@@ -310,9 +302,7 @@ def test_a_cgroup_outside_of_the_mount_has_no_levels(base: str, path: str) -> No
     assert host_capacity.CgroupView({"cpu": path}, mounts).levels("cpu") == []
 
 
-def test_a_mount_point_that_no_file_can_have_is_no_limit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mount_point_that_no_file_can_have_is_no_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {"proc/self/mountinfo": "35 24 0:30 / /sys/fs/cgroup\\000 rw - cgroup2 cgroup2 rw\n"}
     assert measured(capsys, root=str(plant(tmp_path, V2_HOST | files)))["cpu_quota"] is None
 
@@ -320,9 +310,7 @@ def test_a_mount_point_that_no_file_can_have_is_no_limit(
 def test_controllers_that_share_a_hierarchy() -> None:
     view = host_capacity.CgroupView(
         host_capacity.parse_cgroup("3:cpu,cpuacct:/a/b:c\n"),
-        host_capacity.parse_mountinfo(
-            "33 25 0:29 / /cg/cpu,cpuacct rw shared:8 - cgroup cgroup rw,cpu,cpuacct"
-        ),
+        host_capacity.parse_mountinfo("33 25 0:29 / /cg/cpu,cpuacct rw shared:8 - cgroup cgroup rw,cpu,cpuacct"),
     )
     assert view.levels("cpu") == ["/cg/cpu,cpuacct/a/b:c", "/cg/cpu,cpuacct/a", "/cg/cpu,cpuacct"]
 
@@ -355,8 +343,6 @@ def test_a_pid_file_without_a_running_process_is_said(
         if content == "ended":
             child.wait()
         if content is not None:
-            pid_file.write_text(
-                str(child.pid) if content in {"ended", "zombie"} else content, encoding="utf-8"
-            )
+            pid_file.write_text(str(child.pid) if content in {"ended", "zombie"} else content, encoding="utf-8")
         found = measured(capsys, pid_file=str(pid_file))
     assert (found["pid"], found["assumed"]) == (os.getpid(), True)

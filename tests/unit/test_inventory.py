@@ -107,9 +107,7 @@ def changed_lines(diff: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("files", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_written_safely_is_refused(
-    tmp_path: Path, files: dict[str, str], message: str
-) -> None:
+def test_what_cannot_be_written_safely_is_refused(tmp_path: Path, files: dict[str, str], message: str) -> None:
     subject = inventory(tmp_path, files)
     untouched = snapshot(tmp_path)
     with pytest.raises(InputError, match=message) as caught:
@@ -218,9 +216,7 @@ def test_made_directories_go_when_another_value_wins(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == untouched
 
 
-def test_an_interrupt_during_the_read_back_puts_the_bytes_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_during_the_read_back_puts_the_bytes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = inventory(tmp_path, {})
     edit = subject.plan("prod1", KEY, 3)
     untouched = snapshot(tmp_path)

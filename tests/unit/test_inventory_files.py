@@ -127,16 +127,12 @@ def planned(root: Path, files: dict[str, str]) -> tuple[Path, bytes]:
 
 
 @pytest.mark.parametrize(("files", "edited", "after"), PLANNED.values(), ids=PLANNED.keys())
-def test_the_place_that_wins_is_edited(
-    tmp_path: Path, files: dict[str, str], edited: str, after: str
-) -> None:
+def test_the_place_that_wins_is_edited(tmp_path: Path, files: dict[str, str], edited: str, after: str) -> None:
     assert planned(tmp_path, files) == (tmp_path / edited, after.encode())
 
 
 @pytest.mark.parametrize(("files", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_changed_safely_is_refused(
-    tmp_path: Path, files: dict[str, str], message: str
-) -> None:
+def test_what_cannot_be_changed_safely_is_refused(tmp_path: Path, files: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         planned(tmp_path, files)
     assert "\n" not in str(caught.value)

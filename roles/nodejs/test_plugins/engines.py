@@ -21,8 +21,8 @@ def satisfies_engines(version: str, engines: str) -> bool:
     """
     if NpmSpec is None:
         raise AnsibleFilterError("the Python package semantic-version is missing beside ansible; install it with pip")
-    # npm allows blanks between an operator and its version, the library does not.
-    squeezed = re.sub(r"(>=|<=|>|<|=|~|\^)\s+", r"\1", engines.strip()) or "*"
+    # npm allows blanks and a v between an operator and its version, the library does not.
+    squeezed = re.sub(r"(>=|<=|>|<|=|~|\^)\s*v?", r"\1", engines.strip()) or "*"
     try:
         return Version(version.strip().lstrip("v")) in NpmSpec(squeezed)
     except ValueError as error:

@@ -156,12 +156,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 # Settings that pm2 takes over at a reload, and those that it keeps from the first start for ever.
 RELOADED_SETTINGS = ("node_args", "listen_timeout", "kill_timeout", "min_uptime", "max_restarts", "wait_ready")
-FROZEN_SETTINGS = {
-    "cwd": "pm_cwd",
-    "script": "pm_exec_path",
-    "out_file": "pm_out_log_path",
-    "error_file": "pm_err_log_path",
-}
+FROZEN_SETTINGS = {"cwd": "pm_cwd", "script": "pm_exec_path"}
+FROZEN_LOGS = {"out_file": "pm_out_log_path", "error_file": "pm_err_log_path"}
 POLL_S = 0.2
 # A worker younger than this may be in a crash loop, which the process list shows as online.
 SETTLED_MS = 10_000
@@ -169,6 +165,11 @@ COMMAND_MARGIN_S = 60
 HEALTH_TIMEOUT_S = 5.0
 HTTP_OK, HTTP_REDIRECT = 200, 300
 TCP_LISTEN = "0A"
+# A list at the start of a line, or behind a colour. Those within a line belong to banners, or to a list cut short.
+LIST_START = re.compile(r"^(?:\s|\x1b\[[0-9;]*m)*(\[)(?=\s*[{\]])", re.MULTILINE)
+# What pm2 puts into the name of a log file that a worker has for itself: error-0.log.
+LOG_NUMBER = re.compile(r"-\d+(?=(\.[^./]*)?$)")
+NODE_ERROR = re.compile(r"^\w*Error\b.*", re.MULTILINE)
 
 
 class Pm2Error(Exception):
@@ -204,9 +205,9 @@ def parse_jlist(text: str) -> list[dict[str, Any]]:
         Pm2Error: When no JSON list is in it.
     """
     decoder = json.JSONDecoder()
-    for match in re.finditer(r"\[(?=\s*[{\]])", text):
+    for match in LIST_START.finditer(text):
         try:
-            value, _ = decoder.raw_decode(text, match.start())
+            value, _ = decoder.raw_decode(text, match.start(1))
         except ValueError:
             continue
         if isinstance(value, list) and all(isinstance(entry, dict) for entry in value):
@@ -238,14 +239,17 @@ def find_differences(desired: dict[str, Any], entry: dict[str, Any]) -> tuple[li
         Names of the settings that a reload mends, and of those that pm2 never updates.
     """
     running = entry.get("pm2_env") or {}
+    if isinstance(desired.get("node_args"), str):
+        desired = {**desired, "node_args": desired["node_args"].split()}
     reload = [key for key in RELOADED_SETTINGS if key in desired and desired[key] != running.get(key)]
     # An absent value and an empty list of arguments are one and the same to pm2.
     reload = [key for key in reload if desired[key] or running.get(key)]
     environment = desired.get("env") or {}
     reload += [f"env.{key}" for key, value in environment.items() if str(value) != str(running.get(key))]
-    frozen = [
-        key for key, name in FROZEN_SETTINGS.items() if key in desired and str(desired[key]) != str(running.get(name))
-    ]
+    names = {key: name for key, name in (FROZEN_SETTINGS | FROZEN_LOGS).items() if key in desired}
+    frozen = [key for key, name in names.items() if str(desired[key]) != str(running.get(name))]
+    unnumbered = {key: LOG_NUMBER.sub("", str(running.get(name))) for key, name in FROZEN_LOGS.items()}
+    frozen = [key for key in frozen if str(desired[key]) != unnumbered.get(key)]
     if "exec_mode" in desired and not str(running.get("exec_mode", "")).startswith(str(desired["exec_mode"])):
         frozen.append("exec_mode")
     return reload, frozen
@@ -297,6 +301,8 @@ class Pm2:
             raise Pm2Error(
                 f"there is no pm2 at {self.command}; install it with the pm2 role, or set pm2_command"
             ) from None
+        except OSError as error:
+            raise Pm2Error(f"{self.command} cannot be run: {error.strerror}; install it with the pm2 role") from None
         except subprocess.TimeoutExpired:
             raise Pm2Error(f"pm2 {' '.join(arguments[:2])} did not end within {limit_s} s") from None
         return done.stdout
@@ -311,7 +317,7 @@ class Pm2:
         """The entry of one application in an ecosystem file, evaluated by Node as pm2 would."""
         if self.node is None:
             raise Pm2Error("node is not in node_bin_dir; set nodejs_dir, or install it with the nodejs role")
-        script = "process.stdout.write(JSON.stringify(require(process.argv[1]).apps))"
+        script = "process.stdout.write('\\n' + JSON.stringify([].concat(require(process.argv[1]).apps ?? [])))"
         done = subprocess.run(  # noqa: S603 Node is the administrator's own setting
             [self.node, "-e", script, path],
             env=self.environment,
@@ -322,8 +328,10 @@ class Pm2:
             text=True,
         )
         if done.returncode != 0:
-            raise Pm2Error(f"{path} cannot be read: {(done.stderr.strip().splitlines() or ['node failed'])[-1]}")
-        for app in json.loads(done.stdout):
+            found = NODE_ERROR.search(done.stderr)
+            raise Pm2Error(f"{path} cannot be read: {found.group() if found else done.stderr.strip()[-200:]}")
+        # What the file itself prints comes before.
+        for app in json.loads(done.stdout.rpartition("\n")[2]):
             if app.get("name") == name:
                 return dict(app)
         raise Pm2Error(f"{path} describes no application called {name}")
@@ -383,7 +391,8 @@ def ask_health(url: str) -> str | None:
         connection.connect()
         # Close by reset: thousands of checks must not leave their ports waiting.
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
-        connection.request("GET", parts.path or "/", headers={"Connection": "close"})
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET", target, headers={"Connection": "close"})
         response = connection.getresponse()
         response.read()
     except (OSError, http.client.HTTPException):
@@ -526,9 +535,9 @@ class App:
     def fail(self, workers: list[Worker], reason: str) -> None:
         """Raise with the reason, the state of the workers and the last lines of the application's error log."""
         states = ", ".join(f"{w.status} ({w.restarts} restarts)" for w in workers) or "no worker"
-        log = self.desired.get("error_file") or next(
-            (entry["pm2_env"].get("pm_err_log_path") for entry in self.found), None
-        )
+        # The list knows the file, also where the ecosystem file does not: that of a worker that fails, if one does.
+        listed = sorted(self.pm2.processes(self.name), key=lambda entry: as_worker(entry).is_alive())
+        log = next((entry["pm2_env"].get("pm_err_log_path") for entry in listed), self.desired.get("error_file"))
         raise Pm2Error(f"{self.name}: {reason}; state: {states}{last_lines(log)}")
 
 

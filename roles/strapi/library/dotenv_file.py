@@ -79,9 +79,15 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 SECRET_BYTES = 16
-LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.-]*)\s*=(.*)$")
-NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
-SAFE = re.compile(r"^[A-Za-z0-9_./:@%+,=-]*$")
+# One setting as dotenv reads it: a value in quotes may go on over several lines, and # begins a comment elsewhere.
+LINE = re.compile(
+    r"""^[^\S\n]*(?:export[^\S\n]+)?([\w.-]+)(?:[^\S\n]*=|:(?=\s))[^\S\n]*"""
+    r"""('(?:\\'|[^'])*'|"(?:\\"|[^"])*"|`(?:\\`|[^`])*`|[^#\n]*)[^\S\n]*(?:\#.*)?$""",
+    re.MULTILINE,
+)
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SAFE = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
+BARE = re.compile(r"[^\s#'\"`](?:[^#\r\n]*[^\s#])?")
 
 
 class DotenvError(Exception):
@@ -91,27 +97,43 @@ class DotenvError(Exception):
 def quote(name: str, value: str) -> str:
     """Write a value so that dotenv reads back exactly it.
 
-    dotenv knows no escape for a quote inside its own kind of quotes, and expands escapes within double ones; single
-    quotes and backticks are literal.
+    dotenv knows no escape for a quote inside its own kind of quotes. Single quotes and backticks are literal, but for a
+    backslash before the closing one, and for carriage returns, which it drops everywhere; double ones expand escapes.
 
     Raises:
         DotenvError: When no kind of quotes can hold it.
     """
-    if SAFE.match(value):
+    if SAFE.fullmatch(value):
         return value
-    for mark in ("'", "`"):
-        if mark not in value:
-            return f"{mark}{value}{mark}"
+    if not value.endswith("\\") and "\r" not in value:
+        for mark in ("'", "`"):
+            if mark not in value:
+                return f"{mark}{value}{mark}"
     if '"' not in value and "\\" not in value:
-        return f'"{value}"'
+        return '"' + value.replace("\n", "\\n").replace("\r", "\\r") + '"'
+    if BARE.fullmatch(value):
+        return value
     raise DotenvError(
-        f"the value of {name} holds every kind of quotes, which a .env file cannot express; choose another"
+        f"the value of {name} holds quotes, backslashes or line ends in a way that a .env file cannot express; "
+        "choose another"
     )
 
 
 def generate_secret(parts: int) -> str:
     """A new secret of so many random parts of 128 bits, in base64, joined by commas, as Strapi's own generator does."""
     return ",".join(base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode() for _ in range(parts))
+
+
+def split_settings(text: str) -> list[str]:
+    """The lines of a file, where a value that goes on over several lines is one with them."""
+    lines = []
+    position = 0
+    while position < len(text):
+        match = LINE.match(text, position)
+        end = match.end() if match else text.find("\n", position)
+        lines.append(text[position:end] if end >= 0 else text[position:])
+        position += len(lines[-1]) + 1
+    return lines
 
 
 def find_line(lines: list[str], name: str) -> int | None:
@@ -156,9 +178,9 @@ def merge(text: str, values: dict[str, Any], generate: dict[str, int]) -> tuple[
     Raises:
         DotenvError: When a name or a value cannot be written.
     """
-    lines = text.splitlines()
+    lines = split_settings(text)
     for name in [*values, *generate]:
-        if not NAME.match(name):
+        if not NAME.fullmatch(name):
             raise DotenvError(f"{name!r} is no name of an environment variable; use letters, digits and underscores")
     updated = [name for name, value in values.items() if set_value(lines, name, as_text(value))]
     generated = []
@@ -210,7 +232,7 @@ def main() -> None:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         values = {**module.params["values"], **module.params["secrets"]}
         after, updated, generated = merge(before, values, module.params["generate"])
-    except (DotenvError, OSError) as error:
+    except (DotenvError, OSError, UnicodeDecodeError) as error:
         module.fail_json(msg=f"{path}: {error}")
     loose = path.exists() and path.stat().st_mode & 0o777 != mode
     changed = after != before or not path.exists() or loose

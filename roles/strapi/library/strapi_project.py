@@ -60,6 +60,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,9 +68,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+# Where a project holds several of them, the first counts; npm itself prefers npm-shrinkwrap.json.
 LOCKFILES = {
-    "package-lock.json": "npm",
     "npm-shrinkwrap.json": "npm",
+    "package-lock.json": "npm",
     "yarn.lock": "yarn",
     "pnpm-lock.yaml": "pnpm",
 }
@@ -96,17 +98,17 @@ def read_package(path: Path) -> dict[str, Any]:
         raise ProjectError(f"{path} is no Strapi application, it has no package.json; {REMEDY}") from None
     except (OSError, ValueError) as error:
         raise ProjectError(f"{path}/package.json cannot be read: {error}") from None
-    if not isinstance(package, dict) or "@strapi/strapi" not in dependencies(package):
+    if not isinstance(package, dict) or "@strapi/strapi" not in section(package, "dependencies"):
         raise ProjectError(
             f"{path} is no Strapi application, its package.json does not depend on @strapi/strapi; {REMEDY}"
         )
     return package
 
 
-def dependencies(package: dict[str, Any]) -> dict[str, str]:
-    """The run-time dependencies that a package.json names."""
-    named = package.get("dependencies")
-    return named if isinstance(named, dict) else {}
+def section(document: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 what JSON holds may be of any type
+    """A part of a JSON document that should be a mapping; empty where it is missing or something else."""
+    found = document.get(name) if isinstance(document, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def read_npm_lock(path: Path, lockfile: str) -> dict[str, Any]:
@@ -117,8 +119,7 @@ def read_npm_lock(path: Path, lockfile: str) -> dict[str, Any]:
         lock = json.loads((path / lockfile).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ProjectError(f"{path / lockfile} cannot be read: {error}; write it again with npm install") from None
-    entry = lock.get("packages", {}).get("node_modules/@strapi/strapi", {})
-    return entry if isinstance(entry, dict) else {}
+    return section(section(lock, "packages"), "node_modules/@strapi/strapi")
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -130,13 +131,13 @@ def describe(path: Path) -> dict[str, Any]:
     package = read_package(path)
     lockfile = next((name for name in LOCKFILES if (path / name).is_file()), "")
     locked = read_npm_lock(path, lockfile)
-    version = str(locked.get("version") or dependencies(package)["@strapi/strapi"])
+    version = str(locked.get("version") or section(package, "dependencies")["@strapi/strapi"])
     major = re.search(r"\d+", version)
     if major is None or int(major.group()) not in SUPPORTED_MAJORS:
         raise ProjectError(
             f"{path} uses Strapi {version}, and only versions 4 and 5 can be rolled out; upgrade it first"
         )
-    engines = (package.get("engines") or {}).get("node") or (locked.get("engines") or {}).get("node") or ""
+    engines = section(package, "engines").get("node") or section(locked, "engines").get("node") or ""
     return {
         "name": str(package.get("name", path.name)),
         "strapi_version": version,
@@ -145,7 +146,7 @@ def describe(path: Path) -> dict[str, Any]:
         "package_manager": LOCKFILES.get(lockfile, "npm"),
         "lockfile": lockfile,
         "engines_node": str(engines),
-        "build_script": "build" in (package.get("scripts") or {}),
+        "build_script": "build" in section(package, "scripts"),
         "own_files": [name for name in GENERATED_FILES if (path / name).is_file()],
     }
 
@@ -164,8 +165,15 @@ def walk_sources(path: Path, exclude: list[str]) -> Iterator[tuple[str, Path]]:
         links = [name for name in folders if (base / name).is_symlink()]
         folders[:] = sorted(name for name in folders if name not in links and not is_excluded(prefix + name, exclude))
         for name in sorted(files + links):
-            if not is_excluded(prefix + name, exclude):
+            # A pipe or a socket is no source, and reading one might never end.
+            is_source = (base / name).is_symlink() or (base / name).is_file()
+            if is_source and not is_excluded(prefix + name, exclude):
                 yield prefix + name, base / name
+
+
+def is_executable(file: Path) -> bool:
+    """Whether its owner may execute a file: the one permission that a source has."""
+    return bool(file.stat().st_mode & stat.S_IXUSR)
 
 
 def hash_sources(sources: list[tuple[str, Path]]) -> str:
@@ -178,32 +186,31 @@ def hash_sources(sources: list[tuple[str, Path]]) -> str:
     for name, file in sources:
         try:
             if file.is_symlink():
-                kind, content = "link", str(file.readlink()).encode()
+                kind, content = "link", os.fsencode(file.readlink())
             else:
-                kind, content = "exec" if os.access(file, os.X_OK) else "file", file.read_bytes()
+                kind, content = "exec" if is_executable(file) else "file", file.read_bytes()
         except OSError as error:
             raise ProjectError(f"{file} cannot be read: {error.strerror}") from None
-        total.update(f"{name}\0{kind}\0{hashlib.sha256(content).hexdigest()}\0".encode())
+        total.update(os.fsencode(name) + f"\0{kind}\0{hashlib.sha256(content).hexdigest()}\0".encode())
     return total.hexdigest()
 
 
 def pack(sources: list[tuple[str, Path]], archive: Path) -> None:
     """Write the sources as .tar.gz, without owners and times, so that equal sources give equal bytes."""
-
-    def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
-        entry.mtime = 0
-        entry.mode = 0o755 if entry.mode & 0o100 else 0o644
-        return entry
-
     with (
         archive.open("wb") as raw,
         gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w") as tar,
     ):
         for name, file in sources:
-            tar.add(file, arcname=name, recursive=False, filter=anonymous)
+            entry = tarfile.TarInfo(name)
+            if file.is_symlink():
+                entry.type, entry.linkname = tarfile.SYMTYPE, str(file.readlink())
+                tar.addfile(entry)
+                continue
+            with file.open("rb") as content:
+                entry.size, entry.mode = file.stat().st_size, 0o755 if is_executable(file) else 0o644
+                tar.addfile(entry, content)
 
 
 def main() -> None:

@@ -1,0 +1,58 @@
+"""Records for tests, sound in every field: a test names only those that it is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.model import BYTES_PER_MIB, Deployment, HostCapacity, Trial
+
+GIB = 1024 * BYTES_PER_MIB
+
+
+def capacity(cpu_budget: float = 2.0, **more: Any) -> HostCapacity:
+    fields: dict[str, Any] = {
+        "cpus_online": 64,
+        "cpus_affinity": 64,
+        "cpu_quota": cpu_budget,
+        "cpu_budget": cpu_budget,
+        "cpu_limited_by": "quota",
+        "memory_total_bytes": 256 * GIB,
+        "memory_limit_bytes": None,
+        "memory_available_bytes": 200 * GIB,
+    }
+    return HostCapacity(**{**fields, **more})
+
+
+def deployment(**more: Any) -> Deployment:
+    fields: dict[str, Any] = {
+        "app_name": "strapi",
+        "instances": 1,
+        "unwell": 0,
+        "url": "http://127.0.0.1:1337",
+        "release": "8c42c2fda145",
+        "database_client": "postgres",
+        "sqlite_multi_process": False,
+        "database_pool_max": 10,
+        "database_max_connections": 0,
+        "worker_peak_bytes": None,
+    }
+    return Deployment(**{**fields, **more})
+
+
+def trial(instances: int, round_number: int, throughput_rps: float, **more: Any) -> Trial:
+    fields: dict[str, Any] = {
+        "number": 1,
+        "booted": 0,
+        "settled": True,
+        "warmup_cut_s": 2.0,
+        "requests": 4000,
+        "errors": 0,
+        "errors_by_kind": {},
+        "latency_ms": {"p50": 100.0, "p99": 250.0},
+        "rss_bytes": 300 * BYTES_PER_MIB * instances,
+        "restarts": 0,
+        "app_cpu_share": 1.0,
+        "generator_cpu_share": 0.05,
+        "wall_s": 15.0,
+    }
+    return Trial(instances=instances, round=round_number, throughput_rps=throughput_rps, **{**fields, **more})

@@ -1,0 +1,124 @@
+"""A simulated host: it follows tuner.target.Target, and its reports come from a table instead of a load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from records import capacity, deployment
+
+from tuner.errors import HostError, RestoreError
+from tuner.model import Inspection, Load, Plan, Report, Trial
+
+BIN_S = 0.1
+
+
+def raw_report(instances: int, throughput_rps: float, *, started: int = 0) -> dict[str, Any]:
+    """A report as trial.yml makes it, of a load that had this throughput from its first tenth of a second on."""
+    workers = [{"pid": 100 + number, "status": "online"} for number in range(instances)]
+    counted = [{"pid": 100 + number, "cpu_s": 1.0, "rss_bytes": 2**28} for number in range(instances)]
+    return {
+        "applied": {"reloaded": False, "started": started, "workers": workers},
+        "before": {"time_s": 10.0, "workers": counted},
+        "after": {"time_s": 20.0, "workers": counted},
+        "workers": workers,
+        "load": {
+            "warmup_s": 2.0,
+            "bins": {"width_s": BIN_S, "ok": [round(throughput_rps * BIN_S)] * 100},
+            "measured": {"requests": round(throughput_rps * 8), "errors": 0, "errors_by_kind": {"timeout": 0}},
+            "latency_us": {"p50": 100_000.0, "p99": 250_000.0},
+            "generator": {"cpu_share": 0.05},
+        },
+    }
+
+
+class SimulatedTarget:
+    """A simulated host that runs some instances.
+
+    Args:
+        url: Address of what answers in place of the application.
+        throughputs: For each candidate its throughput in each round, in requests per second.
+        written: The file from which `deploy` takes the count.
+        running: Instances that it runs at first.
+        on_trial: Called with the number of each trial, while that runs.
+        broken: Names of the methods that fail.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        throughputs: Mapping[int, Sequence[float]],
+        *,
+        written: Path,
+        running: int = 2,
+        on_trial: Callable[[int], None] = lambda _: None,
+        broken: Sequence[str] = (),
+    ) -> None:
+        self.running = running
+        self.unwell = 0
+        self.calls: list[str] = []
+        self._url = url
+        self._throughputs = throughputs
+        self._written = written
+        self._on_trial = on_trial
+        self._broken = broken
+        self._trials = 0
+
+    def inspect(self) -> Inspection:
+        """Look at the host; see tuner.target.Target."""
+        self.calls.append("inspect")
+        found = deployment(instances=self.running, unwell=self.unwell, url=self._url)
+        return Inspection("prod1", capacity(2.0), found)
+
+    def trial(self, instances: int, load: Load) -> Report:
+        """Report what the table says; see tuner.target.Target."""
+        assert load.connections == 100
+        self.calls.append(f"trial {instances}")
+        started, self.running = max(0, instances - self.running), instances
+        round_number = self._trials // len(self._throughputs)
+        self._trials += 1
+        self._on_trial(self._trials)
+        return raw_report(instances, self._throughputs[instances][round_number], started=started)
+
+    def restore(self, instances: int) -> None:
+        """Bring a count back; see tuner.target.Target."""
+        self.calls.append(f"restore {instances}")
+        if "restore" in self._broken:
+            raise RestoreError("prod1 could not be brought back", remedy="run: ansible-playbook restore.yml")
+        self.running = instances
+
+    def deploy(self) -> None:
+        """Run what was written; see tuner.target.Target."""
+        self.running = yaml.safe_load(self._written.read_text())["strapi_instances"]
+        self.calls.append(f"deploy {self.running}")
+        if "deploy" in self._broken:
+            raise HostError("deploy.yml failed on prod1: no space left")
+
+
+class NotedProgress:
+    """Progress that is only noted."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.plans: list[Plan] = []
+
+    def step(self, what: str) -> None:
+        """Something begins."""
+
+    def planned(self, inspection: Inspection, plan: Plan, estimate_s: float) -> None:
+        """The plan is made."""
+        assert inspection.host == "prod1"
+        assert estimate_s > 0
+        self.plans.append(plan)
+
+    def warn(self, message: str) -> None:
+        """Something the user should know."""
+        self.warnings.append(message)
+
+    def trial_begins(self, number: int, total: int, instances: int, left_s: float) -> None:
+        """A trial begins."""
+
+    def trial_ended(self, trial: Trial, total: int) -> None:
+        """A trial has ended."""

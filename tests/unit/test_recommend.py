@@ -1,0 +1,348 @@
+"""The use case, on a simulated host: what is chosen is written and rolled out, and whatever goes wrong is undone."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import trial
+from simulated import NotedProgress, SimulatedTarget
+from web import serve
+
+from tuner import recommend as use_case
+from tuner.errors import HostError, InputError, InterruptedByUserError, LimitError, RestoreError, UnresolvedError
+from tuner.interruption import Interruption
+from tuner.inventory import Inventory
+from tuner.journal import Journal
+from tuner.model import Load, Verdict
+from tuner.recommend import Actors, Outcome, Request
+
+# Three instances are best by far, and the host runs two.
+CLEAR: Mapping[int, Sequence[float]] = {1: (200, 210, 200), 2: (400, 400, 410), 3: (600, 610, 600)}
+NOISY: Mapping[int, Sequence[float]] = {1: (200, 500, 300), 2: (400, 250, 310), 3: (300, 300, 600)}
+DEAD: Mapping[int, Sequence[float]] = dict.fromkeys((1, 2, 3), (0, 0, 0))
+OWNED = "host_vars/prod1/tuner.yml"
+WRITTEN = "---\n# Written by tuner. Change it with: tuner recommend --host prod1\nstrapi_instances: 3\n"
+UP_AND_DOWN = ["trial 1", "trial 2", "trial 3", "trial 3", "trial 2", "trial 1", "trial 1", "trial 2", "trial 3"]
+
+
+@dataclass
+class Run:
+    """One run of the use case, on a simulated host, with a real inventory and a real journal below one directory."""
+
+    root: Path
+    target: SimulatedTarget
+    interruption: Interruption
+    progress: NotedProgress
+    request: Request
+
+    def go(self, **asked: Any) -> Outcome:
+        inventory = Inventory(self.root / "hosts.yml", project_dir=self.root)
+        journal = Journal(self.root / "results", "prod1")
+        actors = Actors(self.target, inventory, journal, self.interruption, self.progress)
+        return use_case.recommend(replace(self.request, **asked), actors)
+
+    def note_left_behind(self) -> Mapping[str, Any] | None:
+        return Journal(self.root / "results", "prod1").unfinished()
+
+    def summary(self) -> Any:
+        (found,) = (self.root / "results/prod1").glob("*/summary.json")
+        return json.loads(found.read_text())
+
+    def inventory_files(self) -> dict[str, str]:
+        found = [path for path in self.root.rglob("*") if path.is_file() and "results" not in path.parts]
+        return {str(path.relative_to(self.root)): path.read_text() for path in found}
+
+
+Prepare = Callable[..., Run]
+
+
+@pytest.fixture(scope="module")
+def application() -> Iterator[str]:
+    """What answers in place of the application, and its address."""
+    with serve(lambda _method, path, _body: (200, []) if path.startswith("/api/articles") else (403, "no")) as url:
+        yield url
+
+
+@pytest.fixture
+def prepare(tmp_path: Path, application: str) -> Iterator[Prepare]:
+    """Prepare a run that tries 1 to 3 instances three times, and writes nothing unless it is asked to."""
+    (tmp_path / "hosts.yml").write_text("all:\n  hosts:\n    prod1:\n")
+    with Interruption() as interruption:
+
+        def make(throughputs: Mapping[int, Sequence[float]] = CLEAR, **host: Any) -> Run:
+            request = Request(
+                host="prod1",
+                load=Load(paths=("/api/articles?sort=title",)),
+                base_url=None,
+                requested=(1, 2, 3),
+                rounds=3,
+                tolerance=0.05,
+                write=False,
+                dry_run=False,
+            )
+            target = SimulatedTarget(application, throughputs, written=tmp_path / OWNED, **host)
+            return Run(tmp_path, target, interruption, NotedProgress(), request)
+
+        yield make
+
+
+def fail(error: BaseException, at: int) -> Callable[[int], None]:
+    """What makes the trial of this number fail."""
+
+    def on_trial(number: int) -> None:
+        if number == at:
+            raise error
+
+    return on_trial
+
+
+def test_the_chosen_number_is_written_and_rolled_out(prepare: Prepare) -> None:
+    run = prepare()
+    outcome = run.go(write=True)
+    assert outcome.decision is not None
+    assert (outcome.decision.verdict, outcome.decision.instances) == (Verdict.CERTIFIED, 3)
+    assert run.target.calls == ["inspect", *UP_AND_DOWN, "deploy 3"]
+    assert (run.root / OWNED).read_text() == WRITTEN
+    assert run.target.running == outcome.running == 3
+    assert run.note_left_behind() is None
+    summary = run.summary()
+    assert (summary["verdict"], summary["running"], summary["written"]["changed"]) == ("certified", 3, True)
+    assert Path(outcome.directory) == run.root / "results/prod1" / Path(outcome.directory).name
+    rows = (Path(outcome.directory) / "trials.jsonl").read_text().splitlines()
+    assert [json.loads(row)["trial"]["throughput_rps"] for row in rows[:3]] == pytest.approx([200, 400, 600])
+    use_case.raise_for_verdict(outcome)
+
+
+def test_without_write_the_host_is_brought_back_and_the_choice_is_told(prepare: Prepare) -> None:
+    run = prepare()
+    before = run.inventory_files()
+    outcome = run.go()
+    assert outcome.decision is not None
+    assert (outcome.decision.instances, outcome.edit, outcome.running) == (3, None, 2)
+    assert run.target.calls == ["inspect", *UP_AND_DOWN, "restore 2"]
+    assert run.target.running == 2
+    assert run.inventory_files() == before
+    assert run.note_left_behind() is None
+
+
+def test_unresolved_brings_the_host_back_and_writes_nothing(prepare: Prepare) -> None:
+    run = prepare(NOISY)
+    before = run.inventory_files()
+    outcome = run.go(write=True)
+    assert outcome.decision is not None
+    assert outcome.decision.verdict is Verdict.UNRESOLVED
+    assert run.target.calls[-1] == "restore 2"
+    assert run.inventory_files() == before
+    assert run.summary()["written"] is None
+    with pytest.raises(UnresolvedError, match="nothing was written; measure"):
+        use_case.raise_for_verdict(outcome)
+
+
+def test_a_host_on_which_no_candidate_answers_is_brought_back(prepare: Prepare) -> None:
+    run = prepare(DEAD)
+    outcome = run.go()
+    assert run.target.running == 2
+    with pytest.raises(LimitError) as caught:
+        use_case.raise_for_verdict(outcome)
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("at", [1, 5, 9])
+@pytest.mark.parametrize("kind", [HostError, InterruptedByUserError, RuntimeError, SystemExit])
+def test_a_failure_in_a_trial_brings_the_host_back(prepare: Prepare, kind: type[BaseException], at: int) -> None:
+    error = kind("trial.yml failed")
+    run = prepare(on_trial=fail(error, at))
+    with pytest.raises(kind) as caught:
+        run.go()
+    assert caught.value is error
+    assert run.target.calls == ["inspect", *UP_AND_DOWN[:at], "restore 2"]
+    assert run.target.running == 2
+    assert run.note_left_behind() is None
+    assert run.summary() == {"verdict": None, "error": "trial.yml failed"}
+
+
+def test_an_error_says_how_the_host_was_left(prepare: Prepare) -> None:
+    run = prepare(on_trial=fail(HostError("trial.yml failed", remedy="look at the disk"), 1))
+    with pytest.raises(HostError) as caught:
+        run.go()
+    assert (
+        str(caught.value) == "trial.yml failed; the host was brought back to what it ran before (2); look at the disk"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_trial_brings_the_host_back(prepare: Prepare, number: signal.Signals) -> None:
+    run = prepare(on_trial=lambda at: signal.raise_signal(number) if at == 2 else None)
+    with pytest.raises(InterruptedByUserError, match="interrupted") as caught:
+        run.go()
+    assert run.target.calls == ["inspect", "trial 1", "trial 2", "restore 2"]
+    assert run.note_left_behind() is None
+    assert caught.value.exit_code == 130
+
+
+def test_a_signal_in_the_last_trial_is_acted_on_before_anything_is_written(prepare: Prepare) -> None:
+    run = prepare(on_trial=lambda at: signal.raise_signal(signal.SIGINT) if at == 9 else None)
+    before = run.inventory_files()
+    with pytest.raises(InterruptedByUserError):
+        run.go(write=True)
+    assert run.target.calls[-1] == "restore 2"
+    assert run.inventory_files() == before
+
+
+def test_the_host_is_noted_as_in_use_while_it_is(prepare: Prepare) -> None:
+    seen: list[Any] = []
+    run = prepare(on_trial=lambda _: seen.append((run.note_left_behind() or {}).get("instances")))
+    run.go()
+    assert seen == [2] * 9
+
+
+@pytest.mark.parametrize("own", [None, "strapi_instances: 2  # as it was\n"], ids=["no file", "a file"])
+def test_a_failed_roll_out_puts_the_inventory_and_the_host_back(prepare: Prepare, own: str | None) -> None:
+    run = prepare(broken=["deploy"])
+    if own is not None:
+        (run.root / OWNED).parent.mkdir(parents=True)
+        (run.root / OWNED).write_text(own)
+    before = run.inventory_files()
+    with pytest.raises(HostError, match="no space left"):
+        run.go(write=True)
+    assert run.target.calls[-2:] == ["deploy 3", "restore 2"]
+    assert run.inventory_files() == before
+    assert (run.root / OWNED).parent.exists() == (own is not None)
+    assert run.target.running == 2
+    assert run.note_left_behind() is None
+
+
+def test_a_file_that_was_changed_meanwhile_is_left_alone(prepare: Prepare) -> None:
+    def somebody_writes(at: int) -> None:
+        if at == 4:
+            (run.root / OWNED).parent.mkdir(parents=True)
+            (run.root / OWNED).write_text("strapi_instances: 7\n")
+
+    run = prepare(on_trial=somebody_writes)
+    with pytest.raises(HostError, match=r"tuner\.yml was changed while prod1 was measured, so strapi_instances: 3 was"):
+        run.go(write=True)
+    assert (run.root / OWNED).read_text() == "strapi_instances: 7\n"
+    assert run.target.calls[-1] == "restore 2"
+
+
+def test_what_a_run_that_was_cut_off_left_is_put_right_first(prepare: Prepare) -> None:
+    run = prepare(running=3)
+    earlier = Journal(run.root / "results", "prod1")
+    earlier.open_run({})
+    earlier.touch_host(1)
+    outcome = run.go()
+    assert run.target.calls[:3] == ["restore 1", "inspect", "trial 1"]
+    assert outcome.running == run.target.running == 1
+    assert "was cut off; bringing the host back to 1 instances first" in run.progress.warnings[0]
+    assert run.note_left_behind() is None
+
+
+def test_a_dry_run_touches_nothing(prepare: Prepare) -> None:
+    run = prepare()
+    before = run.inventory_files()
+    outcome = run.go(dry_run=True)
+    assert (outcome.decision, outcome.edit, outcome.directory) == (None, None, "")
+    assert run.progress.plans[0].candidates == (1, 2, 3)
+    assert run.target.calls == ["inspect"]
+    assert run.inventory_files() == before
+    assert not (run.root / "results").exists()
+    assert use_case.to_summary(outcome)["verdict"] is None
+    use_case.raise_for_verdict(outcome)
+
+
+def test_a_dry_run_leaves_what_a_cut_off_run_left_and_says_so(prepare: Prepare) -> None:
+    run = prepare(running=3)
+    earlier = Journal(run.root / "results", "prod1")
+    earlier.open_run({})
+    earlier.touch_host(1)
+    run.go(dry_run=True)
+    assert run.target.calls == ["inspect"]
+    assert "without --dry-run, the host is brought back to 1 first" in run.progress.warnings[0]
+    assert run.note_left_behind() is not None
+
+
+def test_a_host_without_the_application_is_refused(prepare: Prepare) -> None:
+    run = prepare(running=0)
+    with pytest.raises(InputError, match=r"no application 'strapi' runs under pm2 on prod1; deploy it first: ansible"):
+        run.go()
+    assert run.target.calls == ["inspect"]
+    assert not (run.root / "results").exists()
+
+
+def test_workers_that_are_not_online_are_refused(prepare: Prepare) -> None:
+    run = prepare()
+    run.target.unwell = 1
+    with pytest.raises(InputError, match=r"1 of 3 workers of 'strapi' on prod1 are not online; deploy it again"):
+        run.go()
+    assert run.target.calls == ["inspect"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"load": Load(paths=("/api/secrets",))}, "answers 403, and a trial needs 2xx: no; choose a path"),
+        ({"base_url": "ftp://prod1"}, r"ftp://prod1/api/articles.* unsupported protocol 'ftp://'; check that"),
+        ({"requested": (1, 9)}, "candidate 9 is above the bound of 8 instances"),
+    ],
+    ids=["a path that is not readable", "an address that is none", "a candidate above a bound"],
+)
+def test_what_cannot_be_measured_is_refused_before_the_host_is_touched(
+    prepare: Prepare, asked: dict[str, Any], message: str
+) -> None:
+    run = prepare()
+    with pytest.raises(InputError, match=message):
+        run.go(**asked)
+    assert run.target.calls == ["inspect"]
+    assert not (run.root / "results").exists()
+
+
+def test_a_value_that_cannot_be_written_is_refused_before_the_host_is_looked_at(prepare: Prepare) -> None:
+    run = prepare()
+    (run.root / "host_vars").mkdir()
+    (run.root / "host_vars/prod1.yml").write_text("strapi_instances: '{{ cpus }}'\n")
+    with pytest.raises(InputError, match="has a template as the value"):
+        run.go(write=True)
+    assert run.target.calls == []
+
+
+@pytest.mark.parametrize("at", [4, 99], ids=["after a failed trial", "after the last trial"])
+def test_a_restore_that_fails_is_said_and_the_note_stays_for_the_next_run(prepare: Prepare, at: int) -> None:
+    run = prepare(broken=["restore"], on_trial=fail(HostError("trial.yml failed"), at))
+    with pytest.raises(RestoreError, match=r"run: ansible-playbook restore\.yml") as caught:
+        run.go()
+    assert caught.value.exit_code == 6
+    noted = run.note_left_behind()
+    assert noted is not None
+    assert noted["instances"] == 2
+
+
+def test_a_disk_that_is_full_does_not_keep_the_host_from_being_brought_back(
+    prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise HostError("results cannot be written: No space left on device")
+
+    monkeypatch.setattr(Journal, "append", full)
+    monkeypatch.setattr(Journal, "close_run", full)
+    run = prepare()
+    with pytest.raises(HostError, match="No space left on device"):
+        run.go()
+    assert run.target.calls == ["inspect", "trial 1", "restore 2"]
+    assert run.note_left_behind() is None
+
+
+def test_the_estimate_counts_boots_and_then_what_trials_really_took(prepare: Prepare) -> None:
+    request = prepare().request
+    order = [(1, 1), (1, 2), (2, 2)]
+    # From 2: down to 1 takes 4 + 8 + 2; up to 2 takes 4 + 8 + 10 and a boot of 4; staying takes 4 + 8 + 2.
+    assert use_case.remaining_s(order, 2, request.load, []) == pytest.approx(14 + 26 + 14)
+    assert use_case.remaining_s([], 2, request.load, []) == 0
+    # Two trials took 10 and 6 s beside their load, warm-up and boots: 8 in the mean.
+    seen = [trial(1, 1, 200.0, booted=0, wall_s=20.0), trial(2, 1, 400.0, booted=1, wall_s=6.0 + 8 + 10 + 4)]
+    assert use_case.remaining_s(order[2:], 2, request.load, seen) == pytest.approx(8 + 8 + 2)

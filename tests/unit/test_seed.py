@@ -1,0 +1,147 @@
+"""Seeding tops a collection up to a number of entries, against a server that behaves as Strapi's REST API does."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from web import serve
+
+from tuner.errors import InputError, InterruptedByUserError
+from tuner.seed import seed
+
+PATH = "/api/articles"
+
+
+class Collection:
+    """What the server holds and how it answers.
+
+    Args:
+        present: Number of entries there are.
+        read: Status of an answer to GET.
+        create: Status of an answer to POST.
+    """
+
+    def __init__(self, present: int = 0, *, read: int = 200, create: int = 201) -> None:
+        self.entries: list[dict[str, str]] = [{"title": f"There {number}"} for number in range(present)]
+        self._read = read
+        self._create = create
+
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
+        """Answer one request."""
+        if path.split("?")[0] != PATH:
+            return 404, {"data": None, "error": {"status": 404, "name": "NotFoundError"}}
+        status = self._read if method == "GET" else self._create
+        if status >= 400:
+            return status, {"data": None, "error": {"status": status, "name": "ForbiddenError"}}
+        if method == "POST":
+            self.entries.append(json.loads(body)["data"])
+            return status, {"data": self.entries[-1]}
+        return status, {"data": self.entries[:1], "meta": {"pagination": {"total": len(self.entries)}}}
+
+
+@contextmanager
+def strapi(present: int = 0, *, read: int = 200, create: int = 201) -> Iterator[tuple[str, Collection]]:
+    collection = Collection(present, read=read, create=create)
+    with serve(collection.answer) as url:
+        yield url, collection
+
+
+def ignore(_done: int, _total: int) -> None:
+    """Progress that nobody looks at."""
+
+
+def test_an_empty_collection_is_filled_with_entries_that_differ() -> None:
+    with strapi() as (url, collection):
+        assert seed(url, PATH, 30, ignore) == 30
+    assert sorted(entry["title"] for entry in collection.entries) == sorted(f"Article {n}" for n in range(1, 31))
+    assert all(400 < len(entry["content"]) < 800 for entry in collection.entries)
+    assert len({entry["content"] for entry in collection.entries}) > 1
+
+
+def test_a_collection_is_topped_up_and_not_doubled() -> None:
+    with strapi(present=12) as (url, collection):
+        assert seed(url, PATH, 20, ignore) == 8
+        assert len(collection.entries) == 20
+        assert seed(url, PATH, 20, ignore) == 0
+        assert seed(url, PATH, 5, ignore) == 0
+        assert len(collection.entries) == 20
+
+
+def test_progress_counts_from_what_is_there_to_what_should_be() -> None:
+    told: list[tuple[int, int]] = []
+    with strapi(present=3) as (url, _):
+        seed(url, PATH, 9, lambda done, total: told.append((done, total)))
+    assert told == [(done, 9) for done in range(3, 10)]
+
+
+def test_an_interrupt_noted_by_the_progress_ends_it() -> None:
+    def stop(done: int, _total: int) -> None:
+        if done == 10:
+            raise InterruptedByUserError("interrupted")
+
+    with strapi() as (url, collection):
+        with pytest.raises(InterruptedByUserError):
+            seed(url, PATH, 1000, stop)
+        assert 10 <= len(collection.entries) < 30
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_a_collection_that_cannot_be_read_is_refused(status: int) -> None:
+    with (
+        strapi(read=status) as (url, _),
+        pytest.raises(InputError, match=rf"answers {status}, and seeding needs to read .*; allow find and create for"),
+    ):
+        seed(url, PATH, 3, ignore)
+
+
+@pytest.mark.parametrize("status", [400, 403, 500])
+def test_entries_that_cannot_be_created_are_said_in_one_sentence(status: int) -> None:
+    with strapi(create=status) as (url, _), pytest.raises(InputError) as caught:
+        seed(url, PATH, 30, ignore)
+    assert f"POST {url}{PATH} answers {status}: " in str(caught.value)
+    assert str(caught.value).endswith(
+        "allow create for the public role, or seed a collection with the fields title and content"
+    )
+
+
+def test_another_path_is_not_found() -> None:
+    with strapi() as (url, _), pytest.raises(InputError, match="/api/pages.* answers 404"):
+        seed(url, "/api/pages", 3, ignore)
+
+
+@pytest.mark.parametrize("body", ["<html>", [], {"meta": {}}, {"meta": {"pagination": {"total": None}}}])
+def test_what_is_no_collection_is_refused(body: object) -> None:
+    with (
+        serve(lambda *_: (200, body)) as url,
+        pytest.raises(InputError, match=r"answers with something else than a Strapi collection; name one with --url"),
+    ):
+        seed(url, PATH, 3, ignore)
+
+
+def test_a_refused_connection_is_said_with_what_to_do() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # held and not listened on: nobody else can answer there
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(InputError, match=rf"{url}{PATH} does not answer: .*; check that the application runs"):
+            seed(url, PATH, 3, ignore)
+
+
+def test_a_server_that_goes_away_meanwhile_is_said_with_what_to_do() -> None:
+    collection = Collection()
+
+    def answer(method: str, path: str, body: bytes) -> tuple[int, object] | None:
+        return None if len(collection.entries) == 5 else collection.answer(method, path, body)
+
+    with serve(answer) as url, pytest.raises(InputError, match="does not answer: Server disconnected.*; check that"):
+        seed(url, PATH, 100, ignore)
+    assert len(collection.entries) == 5
+
+
+@pytest.mark.parametrize("address", ["ftp://prod1", "prod1:1337", "http://prod1:port", "http://ä..b", "http://.."])
+def test_an_address_that_is_none_is_said_in_words(address: str) -> None:
+    with pytest.raises(InputError, match="does not answer: .*; check that the application runs"):
+        seed(address, PATH, 3, ignore)

@@ -1,0 +1,104 @@
+"""What one trial measured, worked out from its raw report."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from simulated import raw_report
+from support import ROOT
+
+from tuner.model import Trial
+from tuner.trials import to_trial
+
+
+def read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "tests/fixtures/trials" / name).read_text())
+    return found
+
+
+def convert(report: dict[str, Any], instances: int = 2) -> Trial:
+    return to_trial(report, number=4, round_number=2, instances=instances, wall_s=15.5)
+
+
+def test_a_real_report_of_a_candidate_that_was_scaled_down_to() -> None:
+    report = read("scaled-down-to-1.json")
+    found = convert(report, instances=1)
+    # Half a second and more of slow responses follow the planned 2 s: the best cut is at 4 s.
+    assert found.warmup_cut_s == pytest.approx(4.0)
+    assert found.throughput_rps == pytest.approx(sum(report["load"]["bins"]["ok"][40:]) / 6)
+    assert found.throughput_rps == pytest.approx(265.17, abs=0.01)
+    assert (found.number, found.round, found.instances, found.booted) == (4, 2, 1, 0)
+    assert (found.requests, found.errors, found.errors_by_kind) == (1930, 0, {})
+    assert found.latency_ms == {"p50": pytest.approx(250.085, abs=0.001), "p99": pytest.approx(4781.507, abs=0.001)}
+    assert found.rss_bytes == 356909056
+    assert found.restarts == 0
+    assert found.app_cpu_share == pytest.approx((24.22 - 12.12) / (2216.490582144 - 2204.388996826))
+    assert found.generator_cpu_share == pytest.approx(0.0372)
+    assert found.wall_s == pytest.approx(15.5)
+
+
+def test_a_real_report_of_a_candidate_that_booted_a_worker() -> None:
+    found = convert(read("one-of-2-booted.json"))
+    assert found.booted == 1
+    assert found.warmup_cut_s >= 10.0
+    assert found.rss_bytes == 423968768 + 341721088
+    assert found.app_cpu_share == pytest.approx((40.53 - 24.24 + 19.64 - 2.57) / (2241.619981377 - 2221.541014972))
+
+
+def test_a_reload_boots_every_worker() -> None:
+    report = raw_report(3, 400.0)
+    report["applied"]["reloaded"] = True
+    assert convert(report, instances=3).booted == 3
+
+
+def test_a_worker_that_died_counts_as_a_restart_and_its_counters_for_nothing() -> None:
+    report = raw_report(3, 400.0)
+    report["workers"] = [*report["workers"][:2], {"pid": 999, "status": "online"}]
+    report["after"]["workers"] = [
+        {"pid": 100, "cpu_s": 6.0, "rss_bytes": 1000},
+        {"pid": 101, "cpu_s": 5.0, "rss_bytes": 1000},
+        {"pid": 999, "cpu_s": 3.0, "rss_bytes": 500},
+    ]
+    found = convert(report, instances=3)
+    assert found.restarts == 1
+    assert found.rss_bytes == 2500
+    assert found.app_cpu_share == pytest.approx((5 + 4) / 10)
+
+
+def test_a_worker_that_is_not_online_any_more_counts_as_a_restart() -> None:
+    report = raw_report(2, 400.0)
+    report["workers"] = [report["workers"][0], {**report["workers"][1], "status": "errored"}]
+    assert convert(report).restarts == 1
+
+
+def test_all_workers_gone() -> None:
+    report = raw_report(2, 400.0)
+    report["workers"], report["after"] = [], {"time_s": 20.0, "workers": []}
+    found = convert(report)
+    assert (found.restarts, found.rss_bytes, found.app_cpu_share) == (2, 0, 0.0)
+
+
+def test_a_load_without_a_success_is_a_throughput_of_nothing_and_has_no_latency() -> None:
+    report = raw_report(2, 0.0)
+    report["load"]["measured"] = {"requests": 70, "errors": 70, "errors_by_kind": {"timeout": 0, "connect": 70}}
+    report["load"]["latency_us"] = {"p50": None, "p99": None}
+    found = convert(report)
+    assert found.throughput_rps == 0.0
+    assert found.latency_ms == {}
+    assert found.errors_by_kind == {"connect": 70}
+    assert found.error_rate == 1.0
+
+
+def test_a_load_without_a_request_failed_altogether() -> None:
+    report = raw_report(2, 0.0)
+    report["load"]["bins"]["ok"] = []
+    found = convert(report)
+    assert (found.throughput_rps, found.settled, found.error_rate) == (0.0, False, 1.0)
+
+
+def test_readings_at_the_same_moment_are_no_division_by_zero() -> None:
+    report = raw_report(1, 400.0)
+    report["after"] = {**report["after"], "time_s": report["before"]["time_s"]}
+    assert convert(report, instances=1).app_cpu_share == 0.0
