@@ -9,7 +9,7 @@ from tuner.model import BYTES_PER_MIB, Deployment, HostCapacity, Trial
 GIB = 1024 * BYTES_PER_MIB
 
 
-def capacity(cpu_budget: float = 2.0, **more: Any) -> HostCapacity:
+def capacity(cpu_budget: float = 2.0, **more: object) -> HostCapacity:
     fields: dict[str, Any] = {
         "cpus_online": 64,
         "cpus_affinity": 64,
@@ -20,10 +20,11 @@ def capacity(cpu_budget: float = 2.0, **more: Any) -> HostCapacity:
         "memory_limit_bytes": None,
         "memory_available_bytes": 200 * GIB,
     }
-    return HostCapacity(**{**fields, **more})
+    fields.update(more)
+    return HostCapacity(**fields)
 
 
-def deployment(**more: Any) -> Deployment:
+def deployment(**more: object) -> Deployment:
     fields: dict[str, Any] = {
         "app_name": "strapi",
         "instances": 1,
@@ -36,10 +37,11 @@ def deployment(**more: Any) -> Deployment:
         "database_max_connections": 0,
         "worker_peak_bytes": None,
     }
-    return Deployment(**{**fields, **more})
+    fields.update(more)
+    return Deployment(**fields)
 
 
-def trial(instances: int, round_number: int, throughput_rps: float, **more: Any) -> Trial:
+def trial(instances: int, round_number: int, throughput_rps: float, **more: object) -> Trial:
     fields: dict[str, Any] = {
         "number": 1,
         "booted": 0,
@@ -55,4 +57,5 @@ def trial(instances: int, round_number: int, throughput_rps: float, **more: Any)
         "generator_cpu_share": 0.05,
         "wall_s": 15.0,
     }
-    return Trial(instances=instances, round=round_number, throughput_rps=throughput_rps, **{**fields, **more})
+    fields.update(more)
+    return Trial(instances=instances, round=round_number, throughput_rps=throughput_rps, **fields)

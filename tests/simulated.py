@@ -46,7 +46,7 @@ class SimulatedTarget:
         broken: Names of the methods that fail.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 each is a choice of some test
         self,
         url: str,
         throughputs: Mapping[int, Sequence[float]],

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.server
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 # (method, path with query, body) -> (status, body)
 Answer = Callable[[str, str, bytes], tuple[int, object] | None]
@@ -14,8 +16,10 @@ Answer = Callable[[str, str, bytes], tuple[int, object] | None]
 
 @contextmanager
 def serve(answer: Answer) -> Iterator[str]:
-    """Serve what `answer` says, one request after the other, and yield the address; a str is sent as it is, and None
-    closes the connection without an answer."""
+    """Serve what `answer` says, one request after the other, and yield the address.
+
+    A str is sent as it is, anything else as JSON; None closes the connection without an answer.
+    """
     one_at_a_time = threading.Lock()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -40,7 +44,13 @@ def serve(answer: Answer) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *address: Any) -> None:
+            """Say nothing of clients that went away."""
+            if not isinstance(sys.exception(), ConnectionError):
+                super().handle_error(*address)
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

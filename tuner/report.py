@@ -99,8 +99,8 @@ class ConsoleProgress:
     def trial_ended(self, trial: Trial, total: int) -> None:
         """A trial has ended: show what it measured."""
         marks = [] if trial.settled else ["not settled"]
-        marks += [f"{trial.errors} errors"] if trial.errors else []
-        marks += [f"{trial.restarts} workers died"] if trial.restarts else []
+        marks += [plural(trial.errors, "error")] if trial.errors else []
+        marks += [f"{plural(trial.restarts, 'worker')} died"] if trial.restarts else []
         self._console.print(
             f"{trial.number:>4}/{total}  round {trial.round}  {plural(trial.instances):<12} "
             f"{trial.throughput_rps:>8,.1f} requests/s  p50 {trial.latency_ms.get('p50', 0):>6,.0f} ms"
@@ -230,9 +230,9 @@ def mebibytes(count: int) -> str:
     return f"{count / BYTES_PER_MIB:,.0f} MiB"
 
 
-def plural(instances: int) -> str:
+def plural(count: int, noun: str = "instance") -> str:
     """`1 instance`, `2 instances`."""
-    return "1 instance" if instances == 1 else f"{instances} instances"
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def clock(seconds: float) -> str:

@@ -84,7 +84,7 @@ def seed(base_url: str, path: str, count: int, on_progress: Callable[[int, int],
     try:
         return asyncio.run(_fill(base_url, path, count, on_progress))
     except BaseExceptionGroup as group:
-        # The workers fail together, and of the same cause. Raised inside `except*` it would be a group again.
+        # Several workers may fail at once; what the first says is enough.
         raise _explain(group.exceptions[0], base_url, path) from None
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         raise _explain(error, base_url, path) from None

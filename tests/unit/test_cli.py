@@ -108,6 +108,7 @@ class Typed:
         self._capsys = capsys
 
     def __call__(self, *arguments: str) -> Result:
+        """Run it."""
         self._monkeypatch.setattr(sys, "argv", ["tuner", *arguments])
         code: int | str | None = 0
         try:

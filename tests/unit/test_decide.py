@@ -22,7 +22,7 @@ from tuner.model import CandidateSummary, Decision, Trial, Verdict
 Rates = Mapping[int, Sequence[float]]
 
 
-def trials(rates: Rates, **more: Any) -> list[Trial]:
+def trials(rates: Rates, **more: object) -> list[Trial]:
     """One trial for each candidate and round, of which the n-th rate is that of round n."""
     return [trial(count, number, rate, **more) for count in rates for number, rate in enumerate(rates[count], start=1)]
 
@@ -153,7 +153,8 @@ def test_one_instance_that_is_best_is_said_in_the_singular() -> None:
 def test_what_slows_a_whole_round_down_cancels_out() -> None:
     rounds = np.array([1.0, 0.3, 0.8, 0.5, 1.0])
     decision = judge(trials({1: (rounds * 200).tolist(), 2: (rounds * 400).tolist()}))
-    assert (decision.verdict, decision.instances, decision.resolution) == (Verdict.CERTIFIED, 2, pytest.approx(0))
+    assert (decision.verdict, decision.instances) == (Verdict.CERTIFIED, 2)
+    assert decision.resolution == pytest.approx(0)
 
 
 def test_one_disturbed_trial_of_five_does_not_decide() -> None:
@@ -294,7 +295,8 @@ def test_a_summary_holds_geometric_means_their_intervals_and_ratios_within_round
     # The logs are ln 2 apart, so their standard deviation is ln 2; Student's t of 97.5 % with 2 degrees is 4.3027.
     half = 4.3027 * math.log(2) / math.sqrt(3)
     assert one.interval_rps == pytest.approx((200 / math.exp(half), 200 * math.exp(half)), rel=1e-4)
-    assert (one.ratio, two.ratio) == (pytest.approx(1.0), pytest.approx(2.0))
+    assert one.ratio == pytest.approx(1.0)
+    assert two.ratio == pytest.approx(2.0)
     assert (two.trials, two.requests, two.errors) == (3, 12_000, 0)
 
 

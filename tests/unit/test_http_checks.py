@@ -57,7 +57,7 @@ def test_a_path_that_is_none_is_refused() -> None:
 
 @pytest.mark.parametrize(("address", "said"), BAD_ADDRESSES.items())
 def test_an_address_that_does_not_answer_is_said_with_what_to_do(address: str, said: str) -> None:
-    with pytest.raises(InputError, match="does not answer: .*; check that the application runs") as caught:
+    with pytest.raises(InputError, match=r"does not answer: .*; check that the application runs") as caught:
         check_paths(address, ["/x"])
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -31,8 +31,9 @@ def begin(results: Path, host: str = "prod1") -> Journal:
     return journal
 
 
-def read(path: Path) -> Any:
-    return json.loads(path.read_text())
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
 
 
 def test_a_run_leaves_what_was_found_measured_and_decided(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_every_file_and_its_directory_are_on_disk_before_the_run_goes_on(
     real = os.fsync
 
     def fsync(handle: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)

@@ -41,20 +41,25 @@ class Run:
     progress: NotedProgress
     request: Request
 
-    def go(self, **asked: Any) -> Outcome:
+    def go(self, **asked: Any) -> Outcome:  # noqa: ANN401 fields of the request
+        """Run it, with these fields of the request changed."""
         inventory = Inventory(self.root / "hosts.yml", project_dir=self.root)
         journal = Journal(self.root / "results", "prod1")
         actors = Actors(self.target, inventory, journal, self.interruption, self.progress)
         return use_case.recommend(replace(self.request, **asked), actors)
 
     def note_left_behind(self) -> Mapping[str, Any] | None:
+        """What the next run would find."""
         return Journal(self.root / "results", "prod1").unfinished()
 
-    def summary(self) -> Any:
-        (found,) = (self.root / "results/prod1").glob("*/summary.json")
-        return json.loads(found.read_text())
+    def summary(self) -> dict[str, Any]:
+        """What the only run noted of its end."""
+        (path,) = (self.root / "results/prod1").glob("*/summary.json")
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
 
     def inventory_files(self) -> dict[str, str]:
+        """Every file but the results, with its text."""
         found = [path for path in self.root.rglob("*") if path.is_file() and "results" not in path.parts]
         return {str(path.relative_to(self.root)): path.read_text() for path in found}
 
@@ -75,7 +80,7 @@ def prepare(tmp_path: Path, application: str) -> Iterator[Prepare]:
     (tmp_path / "hosts.yml").write_text("all:\n  hosts:\n    prod1:\n")
     with Interruption() as interruption:
 
-        def make(throughputs: Mapping[int, Sequence[float]] = CLEAR, **host: Any) -> Run:
+        def make(throughputs: Mapping[int, Sequence[float]] = CLEAR, **host: Any) -> Run:  # noqa: ANN401 of SimulatedTarget
             request = Request(
                 host="prod1",
                 load=Load(paths=("/api/articles?sort=title",)),
@@ -195,10 +200,14 @@ def test_a_signal_in_the_last_trial_is_acted_on_before_anything_is_written(prepa
     assert run.inventory_files() == before
 
 
-def test_the_host_is_noted_as_in_use_while_it_is(prepare: Prepare) -> None:
-    seen: list[Any] = []
-    run = prepare(on_trial=lambda _: seen.append((run.note_left_behind() or {}).get("instances")))
-    run.go()
+def test_the_host_is_noted_as_in_use_while_it_is(prepare: Prepare, tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    def look(_: int) -> None:
+        noted = Journal(tmp_path / "results", "prod1").unfinished()
+        seen.append(noted and noted["instances"])
+
+    prepare(on_trial=look).go()
     assert seen == [2] * 9
 
 
@@ -218,11 +227,11 @@ def test_a_failed_roll_out_puts_the_inventory_and_the_host_back(prepare: Prepare
     assert run.note_left_behind() is None
 
 
-def test_a_file_that_was_changed_meanwhile_is_left_alone(prepare: Prepare) -> None:
+def test_a_file_that_was_changed_meanwhile_is_left_alone(prepare: Prepare, tmp_path: Path) -> None:
     def somebody_writes(at: int) -> None:
         if at == 4:
-            (run.root / OWNED).parent.mkdir(parents=True)
-            (run.root / OWNED).write_text("strapi_instances: 7\n")
+            (tmp_path / OWNED).parent.mkdir(parents=True)
+            (tmp_path / OWNED).write_text("strapi_instances: 7\n")
 
     run = prepare(on_trial=somebody_writes)
     with pytest.raises(HostError, match=r"tuner\.yml was changed while prod1 was measured, so strapi_instances: 3 was"):
@@ -239,7 +248,7 @@ def test_what_a_run_that_was_cut_off_left_is_put_right_first(prepare: Prepare) -
     outcome = run.go()
     assert run.target.calls[:3] == ["restore 1", "inspect", "trial 1"]
     assert outcome.running == run.target.running == 1
-    assert "was cut off; bringing the host back to 1 instances first" in run.progress.warnings[0]
+    assert "was cut off; bringing the host back to 1 " in run.progress.warnings[0]
     assert run.note_left_behind() is None
 
 

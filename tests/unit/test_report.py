@@ -83,7 +83,9 @@ def test_a_dry_run_has_no_table() -> None:
     assert text == "Nothing was measured or changed (--dry-run).\n"
 
 
-def test_colour_is_for_terminals() -> None:
+def test_colour_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[" not in printed(outcome())
     assert "\x1b[" in printed(outcome(), terminal=True)
 
@@ -154,11 +156,11 @@ def test_progress_in_a_file_is_plain_lines() -> None:
         progress.trial_begins(1, 9, 1, 130.0)
         progress.trial_ended(trial(1, 1, 208.44, settled=False, errors=2, restarts=1), 9)
         progress.warn("[careful]")
+    measured = "   1/9  round 1  1 instance      208.4 requests/s  p50    100 ms  p99    250 ms"
     assert file.getvalue().splitlines() == [
         "Looking at [prod1]",
         "trial 1/9: 1 instance (about 2:10 left)",
-        "   1/9  round 1  1 instance      208.4 requests/s  p50    100 ms  p99    250 ms"
-        "  not settled, 2 errors, 1 workers died",
+        f"{measured}  not settled, 2 errors, 1 worker died",
         "Warning: [careful]",
     ]
 

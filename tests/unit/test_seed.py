@@ -32,7 +32,7 @@ class Collection:
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
         """Answer one request."""
-        if path.split("?")[0] != PATH:
+        if path.partition("?")[0] != PATH:
             return 404, {"data": None, "error": {"status": 404, "name": "NotFoundError"}}
         status = self._read if method == "GET" else self._create
         if status >= 400:
@@ -109,7 +109,7 @@ def test_entries_that_cannot_be_created_are_said_in_one_sentence(status: int) ->
 
 
 def test_another_path_is_not_found() -> None:
-    with strapi() as (url, _), pytest.raises(InputError, match="/api/pages.* answers 404"):
+    with strapi() as (url, _), pytest.raises(InputError, match=r"/api/pages.* answers 404"):
         seed(url, "/api/pages", 3, ignore)
 
 
@@ -136,12 +136,12 @@ def test_a_server_that_goes_away_meanwhile_is_said_with_what_to_do() -> None:
     def answer(method: str, path: str, body: bytes) -> tuple[int, object] | None:
         return None if len(collection.entries) == 5 else collection.answer(method, path, body)
 
-    with serve(answer) as url, pytest.raises(InputError, match="does not answer: Server disconnected.*; check that"):
+    with serve(answer) as url, pytest.raises(InputError, match=r"does not answer: Server disconnected.*; check that"):
         seed(url, PATH, 100, ignore)
     assert len(collection.entries) == 5
 
 
 @pytest.mark.parametrize("address", ["ftp://prod1", "prod1:1337", "http://prod1:port", "http://ä..b", "http://.."])
 def test_an_address_that_is_none_is_said_in_words(address: str) -> None:
-    with pytest.raises(InputError, match="does not answer: .*; check that the application runs"):
+    with pytest.raises(InputError, match=r"does not answer: .*; check that the application runs"):
         seed(address, PATH, 3, ignore)

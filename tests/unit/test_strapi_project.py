@@ -212,10 +212,15 @@ def test_sources_in_a_fixed_order_without_what_is_excluded(tmp_path: Path) -> No
         "z.log",
     ]
     plant(tmp_path, dict.fromkeys(reversed(names), ""))
-    found = sources(tmp_path, ".git", "node_modules", ".env", "public/uploads/*", "*.log")
+    found = sources(tmp_path, ".git", "node_modules", ".env", "/public/uploads/*", "*.log")
     assert [name for name, _ in found] == ["a.js", "a/b.js", "public/robots.txt", "src/api/public/uploads/x"]
     assert [file for _, file in found] == [tmp_path / name for name, _ in found]
     assert [name for name, _ in sources(tmp_path, "*")] == []
+
+
+def test_a_pattern_with_a_slash_in_front_holds_at_the_top_only(tmp_path: Path) -> None:
+    plant(tmp_path, dict.fromkeys(["build/index.html", "src/api/build/routes/build.js"], ""))
+    assert [name for name, _ in sources(tmp_path, "/build")] == ["src/api/build/routes/build.js"]
 
 
 def test_an_excluded_link_and_empty_directories_are_no_sources(tmp_path: Path) -> None:
@@ -326,7 +331,7 @@ def test_a_name_that_is_no_text_is_a_name_all_the_same(tmp_path: Path) -> None:
 
 def test_the_sample_application(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     archive = tmp_path / "sample.tgz"
-    result = run(capsys, path=str(SAMPLE), exclude=["node_modules", "public/uploads/*"], archive=str(archive))
+    result = run(capsys, path=str(SAMPLE), exclude=["node_modules", "/public/uploads/*"], archive=str(archive))
     assert result["changed"] is True
     project = result["project"]
     assert (project["major"], project["package_manager"], project["typescript"]) == (5, "npm", False)

@@ -16,7 +16,9 @@ options:
     type: path
     required: true
   exclude:
-    description: Names, or paths relative to O(path), that are no sources, with shell wildcards.
+    description: >-
+      What is no source, with shell wildcards: names, wherever they are, and with a slash in front paths from the project's
+      directory.
     type: list
     elements: str
     default: []
@@ -152,9 +154,9 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def is_excluded(relative: str, exclude: list[str]) -> bool:
-    """Whether a path is no source: a pattern fits its name, or the whole of it."""
+    """Whether a path is no source: a pattern with a slash in front fits the whole of it, or another its name."""
     name = relative.rsplit("/", 1)[-1]
-    return any(fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(relative, pattern) for pattern in exclude)
+    return any(fnmatch.fnmatchcase("/" + relative if pattern[:1] == "/" else name, pattern) for pattern in exclude)
 
 
 def walk_sources(path: Path, exclude: list[str]) -> Iterator[tuple[str, Path]]:
