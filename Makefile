@@ -14,10 +14,13 @@ DEMO := $(CURDIR)/.demo
 BIN := $(VENV)/bin
 
 export PATH := $(BIN):$(PATH)
+# Ansible shows that it is alive also where its output is a pipe.
+export PYTHONUNBUFFERED := 1
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
-# What the demo runs keeps its files in the checkout.
-DEMO_ENV := ANSIBLE_HOME=$(DEMO)/ansible TMPDIR=$(DEMO)/tmp
+# Everything that the demo runs keeps its files in the checkout, caches and temporary ones included.
+DEMO_ENV := ANSIBLE_HOME=$(DEMO)/ansible ANSIBLE_REMOTE_TMP=$(DEMO)/ansible/tmp TMPDIR=$(DEMO)/tmp \
+  XDG_CACHE_HOME=$(DEMO)/cache XDG_CONFIG_HOME=$(DEMO)/config
 PLAYBOOKS := deploy.yml playbooks/inspect.yml playbooks/trial.yml playbooks/restore.yml
 PYTHON_FILES := tuner tests $(wildcard roles/*/library/*.py) $(wildcard roles/*/test_plugins/*.py)
 
@@ -41,18 +44,22 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/.made
 
 demo: $(VENV)/.installed
 	@mkdir -p $(DEMO)/tmp
-	$(DEMO_ENV) ansible-playbook deploy.yml
-	$(DEMO_ENV) tuner seed --host demo --count 1000
+	@echo "--- ansible-playbook deploy.yml (some minutes the first time)"
+	@$(DEMO_ENV) ansible-playbook deploy.yml
+	@echo "--- tuner seed --host demo"
+	@$(DEMO_ENV) tuner seed --host demo --count 1000
+	@echo "--- tuner recommend --host demo"
 	@# Exit code 3 says that this machine is too noisy now for an answer, which is an answer.
-	$(DEMO_ENV) tuner recommend --host demo --results $(DEMO)/results || [ $$? -eq 3 ]
-	@echo
-	@echo "The application goes on running at $$($(DEMO_ENV) tuner inspect --host demo --json | $(BIN)/python -c 'import json, sys; print(json.load(sys.stdin)["deployment"]["url"])')/admin"
-	@echo "Stop it and remove everything that the demo made: make demo-clean"
+	@$(DEMO_ENV) tuner recommend --host demo --results $(DEMO)/results || [ $$? -eq 3 ]
+	@url=$$($(DEMO_ENV) tuner inspect --host demo --json 2>/dev/null | $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["deployment"]["url"])'); \
+	echo; echo "The application goes on running at $$url (its admin panel at $$url/admin)."; \
+	echo "Stop it, and remove everything that the demo made: make demo-clean"
 
 demo-clean:
 	@if [ -s $(DEMO)/strapi/pm2/pm2.pid ] && kill -0 $$(cat $(DEMO)/strapi/pm2/pm2.pid) 2>/dev/null; then \
 	  env -i PATH=$(DEMO)/nodejs/bin:/usr/bin:/bin HOME=$(DEMO) PM2_HOME=$(DEMO)/strapi/pm2 $(DEMO)/pm2/node_modules/.bin/pm2 kill; fi
-	rm -rf $(DEMO) inventories/local/host_vars
+	@rm -rf $(DEMO) inventories/local/host_vars
+	@echo "The demo is stopped and removed."
 
 check: $(VENV)/.installed-dev
 	ruff check .

@@ -21,6 +21,7 @@ INTERRUPTED_EXIT_CODE = 130
 EXIT_CODES = """\b
 Exit codes:
   0    done (and written, unless asked not to)
+  1    a defect in tuner itself
   2    wrong usage or input; nothing was touched
   3    unresolved; nothing was written
   4    no candidate kept the limits for errors and memory; nothing was written

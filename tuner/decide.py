@@ -251,7 +251,7 @@ def _say(
     lead = "the smallest count within" if chosen != fit[0] else "within"
     return (
         f"{_instances(chosen)}: {lead} {_share(tolerance)} of the best "
-        f"({rival}: {_signed(c.mean)} {interval}), 95 % confidence over all comparisons, {rounds} rounds."
+        f"({rival}: {_signed(c.mean)} {interval}), 95% confidence over all comparisons, {rounds} rounds."
     )
 
 
@@ -303,11 +303,11 @@ def _share(tolerance: float) -> str:
 
 
 def _percent(log_ratio: float) -> str:
-    return f"{math.expm1(abs(log_ratio)):.1%}".replace("%", " %")
+    return f"{math.expm1(abs(log_ratio)):.1%}"
 
 
 def _signed(log_ratio: float) -> str:
-    return f"{math.expm1(log_ratio):+.1%}".replace("%", " %")
+    return f"{math.expm1(log_ratio):+.1%}"
 
 
 def _instances(count: int) -> str:

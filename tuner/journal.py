@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -57,6 +58,30 @@ class Journal:
             self._base.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             self.directory.mkdir(mode=PRIVATE)
             _write(self.directory / "run.json", {"started_at": started.isoformat(), **found})
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other runs off this host. The system lets go of the lock when this process ends, however it ends.
+
+        Raises:
+            InputError: When another run holds it, or it cannot be written.
+        """
+        with self._writing(InputError):
+            self._base.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            file = open(self._base / "lock", "a+", encoding="utf-8", opener=_open_private)  # noqa: SIM115 closed below
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.seek(0)
+                raise InputError(
+                    f"another run measures this host ({file.read().strip() or 'no more is known of it'})",
+                    remedy="wait for its end, or stop it",
+                ) from error
+            file.truncate(0)
+            file.write(f"pid {os.getpid()} since {datetime.now(UTC).isoformat(timespec='seconds')}\n")
+            file.flush()
+            yield
 
     def unfinished(self) -> Mapping[str, Any] | None:
         """What an earlier run on this host noted before it was cut off, or None.
@@ -122,6 +147,18 @@ class Journal:
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+    def note_error(self, message: str) -> None:
+        """Add to the summary what kept the run from its end.
+
+        Raises:
+            HostError: When it cannot be written.
+        """
+        try:
+            summary = json.loads((self.directory / "summary.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            summary = {"verdict": None}
+        self.close_run({**summary, "error": message})
 
     def close_run(self, summary: Mapping[str, Any]) -> None:
         """Write what came of the run.

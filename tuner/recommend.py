@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from tuner import candidates, decide, http_checks
@@ -105,39 +105,55 @@ def recommend(request: Request, actors: Actors) -> Outcome:
     An outcome whose verdict is `unresolved` or `unfit` leaves the host on what it ran, and nothing written.
 
     Raises:
-        InputError: Something is wrong with what was asked; nothing was touched.
+        InputError: Something is wrong with what was asked, or somebody else measures this host; nothing was touched.
         HostError: The host or Ansible failed; the host runs what it ran.
         InterruptedByUserError: The user stopped the run; the host runs what it ran.
         RestoreError: The host could not be brought back to what it ran.
     """
-    actors.progress.step(f"Looking at {request.host}")
-    # A value that cannot be written is found out before minutes of measuring, not after.
-    before = actors.inventory.plan(request.host, VARIABLE, 1) if request.write else None
-    _restore_what_was_left(request, actors)
-    inspection = actors.target.inspect()
+    with nullcontext() if request.dry_run else actors.journal.lock():
+        actors.progress.step(f"Looking at {request.host}")
+        # A value that cannot be written is found out before minutes of measuring, not after.
+        before = actors.inventory.plan(request.host, VARIABLE, 1) if request.write else None
+        _restore_what_was_left(request, actors)
+        inspection = actors.target.inspect()
+        plan = _plan(request, inspection, actors)
+        if request.dry_run:
+            return Outcome(inspection, plan, running=inspection.deployment.instances)
+        actors.interruption.check()
+        actors.journal.open_run({"request": asdict(request), "inspection": asdict(inspection), "plan": asdict(plan)})
+        outcome = _measure_and_settle(request, inspection, plan, before, actors)
+        actors.journal.close_run(to_summary(outcome))
+        return outcome
+
+
+def _plan(request: Request, inspection: Inspection, actors: Actors) -> Plan:
+    """Choose the candidates, once it is sure that the application is there and answers."""
     _require_application(inspection)
     plan = candidates.plan(
         inspection.capacity, inspection.deployment, rounds=request.rounds, requested=request.requested
     )
     http_checks.check_paths(request.base_url or inspection.deployment.url, request.load.paths)
+    actors.progress.planned(inspection, plan, estimate_s(plan, request.load, inspection.deployment.instances))
+    return plan
+
+
+def _measure_and_settle(
+    request: Request, inspection: Inspection, plan: Plan, before: Edit | None, actors: Actors
+) -> Outcome:
+    """Measure, decide, and leave the host on what was decided, or else as it was found."""
     running = inspection.deployment.instances
-    actors.progress.planned(inspection, plan, estimate_s(plan, request.load, running))
-    if request.dry_run:
-        return Outcome(inspection, plan, running=running)
-    actors.interruption.check()
-    actors.journal.open_run({"request": asdict(request), "inspection": asdict(inspection), "plan": asdict(plan)})
+    directory = str(actors.journal.directory)
     with _left_as_found(running, actors):
         trials = _measure(request, plan, running, actors)
         decision = decide.decide(trials, tolerance=request.tolerance, memory_bytes=inspection.capacity.memory_bytes)
-        edit = None
-        if decision.instances is not None and before is not None:
-            edit = _write_back(request, decision.instances, before, actors)
-            running = decision.instances
-        else:
+        outcome = Outcome(inspection, plan, decision, running=running, directory=directory)
+        # On disk before the last steps, which can fail: what minutes of measuring have shown is not lost with them.
+        actors.journal.close_run(to_summary(outcome))
+        if decision.instances is None or before is None:
             _bring_back(running, actors)
-    outcome = Outcome(inspection, plan, decision, edit, running, str(actors.journal.directory))
-    actors.journal.close_run(to_summary(outcome))
-    return outcome
+            return outcome
+        edit = _write_back(request, decision.instances, before, actors)
+    return replace(outcome, edit=edit, running=decision.instances)
 
 
 @contextmanager
@@ -148,7 +164,7 @@ def _left_as_found(instances: int, actors: Actors) -> Iterator[None]:
         yield
     except BaseException as error:
         with suppress(TunerError):  # a full disk must not keep the host from being brought back
-            actors.journal.close_run({"verdict": None, "error": str(error)})
+            actors.journal.note_error(str(error))
         _bring_back(instances, actors)
         actors.journal.leave_host()
         if isinstance(error, TunerError):
@@ -215,7 +231,10 @@ def _write_back(request: Request, instances: int, before: Edit, actors: Actors) 
             remedy="write it yourself, or run again",
         )
     actors.progress.step(f"Writing {VARIABLE}: {instances} and rolling it out")
-    actors.inventory.apply(edit)
+    try:
+        actors.inventory.apply(edit)
+    except InputError as error:  # by now the host was touched, and is brought back
+        raise HostError(error.message, remedy=error.remedy) from error
     try:
         actors.target.deploy()
     except BaseException:

@@ -199,7 +199,7 @@ def _print_written(console: Console, outcome: Outcome) -> None:
 
 def _table(decision: Decision) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("instances", "requests/s", "95 % interval", "ratio", "p50", "p99", "memory", "errors"):
+    for name in ("instances", "requests/s", "95% interval", "ratio", "p50", "p99", "memory", "errors"):
         table.add_column(name, justify="right")
     for candidate in decision.candidates:
         chosen = candidate.instances == decision.instances

@@ -130,24 +130,24 @@ def test_the_smallest_count_within_the_tolerance_is_certified() -> None:
     )
     assert (decision.verdict, decision.instances) == (Verdict.CERTIFIED, 2)
     # 404 / 208 less a third of a percent, which is what the middle three rounds have less.
-    assert summary(decision, 1).eliminated == "3 instances give 93.6 % more"
+    assert summary(decision, 1).eliminated == "3 instances give 93.6% more"
     assert summary(decision, 3).eliminated == ""
     assert decision.remedy == ""
-    assert decision.sentence.startswith("2 instances: the smallest count within 5% of the best (3: +1.0 % [")
+    assert decision.sentence.startswith("2 instances: the smallest count within 5% of the best (3: +1.0% [")
 
 
 def test_more_is_not_better_when_it_is_slower() -> None:
     rates = {1: about(428, 0, 1, -1), 2: about(478, 1, -1, 0), 3: about(400, -1, 0, 1)}
     decision = judge(trials(rates))
     assert (decision.verdict, decision.instances) == (Verdict.CERTIFIED, 2)
-    assert summary(decision, 1).eliminated == "2 instances give 11.7 % more"
+    assert summary(decision, 1).eliminated == "2 instances give 11.7% more"
 
 
 def test_one_instance_that_is_best_is_said_in_the_singular() -> None:
     decision = judge(trials({1: about(400, 0, 1, -1), 2: about(200, 1, -1, 0)}))
     assert (decision.verdict, decision.instances) == (Verdict.CERTIFIED, 1)
-    assert summary(decision, 2).eliminated == "1 instance gives 100.0 % more"
-    assert decision.sentence.startswith("1 instance: within 5% of the best (2: -50.0 % [")
+    assert summary(decision, 2).eliminated == "1 instance gives 100.0% more"
+    assert decision.sentence.startswith("1 instance: within 5% of the best (2: -50.0% [")
 
 
 def test_what_slows_a_whole_round_down_cancels_out() -> None:

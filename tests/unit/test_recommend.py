@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +52,10 @@ class Run:
     def note_left_behind(self) -> Mapping[str, Any] | None:
         """What the next run would find."""
         return Journal(self.root / "results", "prod1").unfinished()
+
+    def records(self) -> list[str]:
+        """Names of what the runs on this host left in its directory of results."""
+        return sorted(path.name for path in (self.root / "results/prod1").glob("*"))
 
     def summary(self) -> dict[str, Any]:
         """What the only run noted of its end."""
@@ -227,6 +232,24 @@ def test_a_failed_roll_out_puts_the_inventory_and_the_host_back(prepare: Prepare
     assert run.note_left_behind() is None
 
 
+def test_what_was_measured_is_not_lost_with_a_failed_roll_out(prepare: Prepare) -> None:
+    run = prepare(broken=["deploy"])
+    with pytest.raises(HostError):
+        run.go(write=True)
+    summary = run.summary()
+    assert (summary["verdict"], summary["instances"], summary["running"]) == ("certified", 3, 2)
+    assert "no space left" in summary["error"]
+
+
+def test_two_runs_on_one_host_do_not_meet(prepare: Prepare) -> None:
+    run = prepare()
+    with Journal(run.root / "results", "prod1").lock(), pytest.raises(InputError) as caught:
+        run.go()
+    assert str(caught.value).startswith(f"another run measures this host (pid {os.getpid()} since ")
+    assert run.target.calls == []
+    assert run.go().running == 2
+
+
 def test_a_file_that_was_changed_meanwhile_is_left_alone(prepare: Prepare, tmp_path: Path) -> None:
     def somebody_writes(at: int) -> None:
         if at == 4:
@@ -260,7 +283,7 @@ def test_a_dry_run_touches_nothing(prepare: Prepare) -> None:
     assert run.progress.plans[0].candidates == (1, 2, 3)
     assert run.target.calls == ["inspect"]
     assert run.inventory_files() == before
-    assert not (run.root / "results").exists()
+    assert run.records() == []
     assert use_case.to_summary(outcome)["verdict"] is None
     use_case.raise_for_verdict(outcome)
 
@@ -281,7 +304,7 @@ def test_a_host_without_the_application_is_refused(prepare: Prepare) -> None:
     with pytest.raises(InputError, match=r"no application 'strapi' runs under pm2 on prod1; deploy it first: ansible"):
         run.go()
     assert run.target.calls == ["inspect"]
-    assert not (run.root / "results").exists()
+    assert run.records() == ["lock"]
 
 
 def test_workers_that_are_not_online_are_refused(prepare: Prepare) -> None:
@@ -308,7 +331,7 @@ def test_what_cannot_be_measured_is_refused_before_the_host_is_touched(
     with pytest.raises(InputError, match=message):
         run.go(**asked)
     assert run.target.calls == ["inspect"]
-    assert not (run.root / "results").exists()
+    assert run.records() == ["lock"]
 
 
 def test_a_value_that_cannot_be_written_is_refused_before_the_host_is_looked_at(prepare: Prepare) -> None:

@@ -18,7 +18,7 @@ from tuner.recommend import Outcome, to_summary
 
 INSPECTION = Inspection("prod1", capacity(2.0), deployment(instances=2))
 PLAN = Plan((1, 2, 12), (Bound(8, "4 for each of 2 CPUs [really]"),), 3)
-HEADERS = ("instances", "requests/s", "95 % interval", "ratio", "p50", "p99", "memory", "errors")
+HEADERS = ("instances", "requests/s", "95% interval", "ratio", "p50", "p99", "memory", "errors")
 
 
 def outcome(edit: Edit | None = None, *, directory: str = "/results/prod1") -> Outcome:

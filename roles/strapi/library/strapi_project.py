@@ -17,8 +17,8 @@ options:
     required: true
   exclude:
     description: >-
-      What is no source, with shell wildcards: names, wherever they are, and with a slash in front paths from the project's
-      directory.
+      What is no source, with shell wildcards: names, wherever they are, and with a slash in front paths from the
+      project's directory.
     type: list
     elements: str
     default: []
