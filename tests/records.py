@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.model import BYTES_PER_MIB, Deployment, HostCapacity, Trial
+from tuner.model import BYTES_PER_MIB, Deployment, HostCapacity, Trial, Usage
 
 GIB = 1024 * BYTES_PER_MIB
 
@@ -41,6 +41,22 @@ def deployment(**more: object) -> Deployment:
     return Deployment(**fields)
 
 
+def usage(**more: object) -> Usage:
+    fields: dict[str, Any] = {
+        "application": 1.0,
+        "busiest_worker": 1.0,
+        "daemon": 0.05,
+        "database": None,
+        "generator": 0.05,
+        "foreign": 0.02,
+        "steal": 0.0,
+        "throttled_share": 0.0,
+        "slowest_spin_s": 0.05,
+    }
+    fields.update(more)
+    return Usage(**fields)
+
+
 def trial(instances: int, round_number: int, throughput_rps: float, **more: object) -> Trial:
     fields: dict[str, Any] = {
         "number": 1,
@@ -53,8 +69,10 @@ def trial(instances: int, round_number: int, throughput_rps: float, **more: obje
         "latency_ms": {"p50": 100.0, "p99": 250.0},
         "rss_bytes": 300 * BYTES_PER_MIB * instances,
         "restarts": 0,
-        "app_cpu_share": 1.0,
-        "generator_cpu_share": 0.05,
+        "usage": usage(),
+        "limited_by": "application CPU",
+        "disturbances": (),
+        "attempt": 1,
         "wall_s": 15.0,
     }
     fields.update(more)

@@ -19,13 +19,15 @@ def raw_report(instances: int, throughput_rps: float, *, started: int = 0) -> di
     """A report as trial.yml makes it, of a load that had this throughput from its first tenth of a second on."""
     workers = [{"pid": 100 + number, "status": "online"} for number in range(instances)]
     counted = [{"pid": 100 + number, "cpu_s": 1.0, "rss_bytes": 2**28} for number in range(instances)]
+    host = {"user": 100.0, "system": 20.0, "idle": 1000.0, "steal": 0.0}
     return {
         "applied": {"reloaded": False, "started": started, "workers": workers},
-        "before": {"time_s": 10.0, "workers": counted},
-        "after": {"time_s": 20.0, "workers": counted},
+        "before": {"time_s": 10.0, "workers": counted, "host_cpu_s": host},
+        "after": {"time_s": 20.0, "workers": counted, "host_cpu_s": host},
         "workers": workers,
         "load": {
             "warmup_s": 2.0,
+            "duration_s": 8.0,
             "bins": {"width_s": BIN_S, "ok": [round(throughput_rps * BIN_S)] * 100},
             "measured": {"requests": round(throughput_rps * 8), "errors": 0, "errors_by_kind": {"timeout": 0}},
             "latency_us": {"p50": 100_000.0, "p99": 250_000.0},

@@ -90,7 +90,7 @@ def make_request(session: Session, options: Mapping[str, Any]) -> Request:
     return Request(
         host=session.host,
         load=Load(
-            paths=tuple(options["urls"]) or _paths_of(session),
+            paths=tuple(options["urls"]) or paths_of(session),
             connections=options["connections"],
             duration_s=options["duration"],
         ),
@@ -103,7 +103,12 @@ def make_request(session: Session, options: Mapping[str, Any]) -> Request:
     )
 
 
-def _paths_of(session: Session) -> tuple[str, ...]:
+def paths_of(session: Session) -> tuple[str, ...]:
+    """The paths that the inventory names in load_requests.
+
+    Raises:
+        InputError: When it names none.
+    """
     mix = session.variables.get("load_requests")
     paths = (
         tuple(str(entry["path"]) for entry in mix if isinstance(entry, dict) and "path" in entry)

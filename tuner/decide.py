@@ -12,6 +12,7 @@ are at least as fine as the tolerance (resolved); otherwise the verdict is unres
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +36,8 @@ SIMULATED_AT_ONCE = 5_000_000
 FEWEST_ROUNDS = 3
 LARGEST_ERROR_RATE = 0.001
 LARGEST_MEMORY_SHARE = 0.85
+# With more disturbed trials than these, what was measured is the disturbance.
+MOST_DISTURBED_SHARE = 0.2
 # How many rounds would resolve it: a tenth more than the estimate, and no number that nobody would wait for.
 ROUNDS_MARGIN = 1.1
 MOST_ROUNDS = 40
@@ -112,10 +115,17 @@ def compare_all(scores: Mapping[int, Sequence[float]]) -> dict[tuple[int, int], 
 
 
 def find_unfit(trials: Sequence[Trial], memory_bytes: int) -> str:
-    """Say why a candidate cannot be chosen whatever its throughput, or "" when it can."""
-    requests, errors = sum(t.requests for t in trials), sum(t.errors for t in trials)
+    """Say why a candidate cannot be chosen whatever its throughput, or "" when it can.
+
+    Args:
+        trials: All its trials. Whatever disturbs the host may let requests fail; only undisturbed ones tell of errors,
+            where there are any.
+        memory_bytes: Memory that the application may use in all.
+    """
     if sum(t.restarts for t in trials):
         return "a worker died under load"
+    trials = [t for t in trials if not t.disturbances] or trials
+    requests, errors = sum(t.requests for t in trials), sum(t.errors for t in trials)
     if not requests or not all(t.throughput_rps > 0 for t in trials):
         return "requests were not answered"
     if errors / requests > LARGEST_ERROR_RATE:
@@ -124,6 +134,11 @@ def find_unfit(trials: Sequence[Trial], memory_bytes: int) -> str:
     if peak > LARGEST_MEMORY_SHARE * memory_bytes:
         return f"{peak / BYTES_PER_MIB:,.0f} MiB are more than {LARGEST_MEMORY_SHARE:.0%} of the memory"
     return ""
+
+
+def last_attempts(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials that count: a disturbed one that was repeated does not, whatever its result."""
+    return list({(trial.round, trial.instances): trial for trial in trials}.values())
 
 
 def whole_rounds(trials: Sequence[Trial], counts: Sequence[int]) -> list[int]:
@@ -146,10 +161,10 @@ def decide(trials: Sequence[Trial], *, tolerance: float, memory_bytes: int) -> D
         The decision. Its verdict is `unfit` when no candidate keeps the limits, and `unresolved` with fewer than three
         whole rounds.
     """
-    by_count: dict[int, list[Trial]] = {}
-    for trial in trials:
-        by_count.setdefault(trial.instances, []).append(trial)
-    unfit = {count: find_unfit(group, memory_bytes) for count, group in by_count.items()}
+    by_count = _by_count(last_attempts(trials))
+    attempts = _by_count(trials)
+    # A worker that died did so in a disturbed trial too.
+    unfit = {count: find_unfit(group, memory_bytes) for count, group in attempts.items()}
     fit = sorted(count for count, reason in unfit.items() if not reason)
     rounds = whole_rounds(trials, fit)
     scores = {
@@ -157,10 +172,10 @@ def decide(trials: Sequence[Trial], *, tolerance: float, memory_bytes: int) -> D
         for count in fit
     }
     comparisons = compare_all(scores) if len(rounds) >= FEWEST_ROUNDS else {}
-    choice = _choose(fit, comparisons, len(rounds), tolerance)
+    choice = _too_disturbed(by_count) or _choose(fit, comparisons, len(rounds), tolerance)
     eliminated = _eliminated(fit, comparisons, tolerance)
     summaries = tuple(
-        _summarise(count, by_count, unfit=unfit[count], eliminated=eliminated.get(count, ""))
+        _summarise(count, by_count, attempts, unfit=unfit[count], eliminated=eliminated.get(count, ""))
         for count in sorted(by_count)
     )
     return Decision(
@@ -182,6 +197,18 @@ class _Choice:
     resolution: float | None
     sentence: str
     remedy: str = ""
+
+
+def _too_disturbed(by_count: Mapping[int, Sequence[Trial]]) -> _Choice | None:
+    """The verdict where too many trials that count were disturbed, also when repeated; None where it was quiet."""
+    counting = [trial for group in by_count.values() for trial in group]
+    disturbed = sum(bool(trial.disturbances) for trial in counting)
+    if disturbed <= MOST_DISTURBED_SHARE * len(counting):
+        return None
+    sentence = (
+        f"Unresolved: {disturbed} of {len(counting)} trials were disturbed by something else, also when repeated."
+    )
+    return _Choice(Verdict.UNRESOLVED, None, None, sentence, "measure when the host is quieter")
 
 
 def _eliminated(
@@ -255,7 +282,21 @@ def _say(
     )
 
 
-def _summarise(count: int, by_count: Mapping[int, Sequence[Trial]], *, unfit: str, eliminated: str) -> CandidateSummary:
+def _by_count(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
+    groups: dict[int, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.instances, []).append(trial)
+    return groups
+
+
+def _summarise(
+    count: int,
+    by_count: Mapping[int, Sequence[Trial]],
+    attempts: Mapping[int, Sequence[Trial]],
+    *,
+    unfit: str,
+    eliminated: str,
+) -> CandidateSummary:
     trials = by_count[count]
     reference = {t.round: t.throughput_rps for t in by_count[min(by_count)] if t.throughput_rps > 0}
     scores = [math.log(t.throughput_rps) for t in trials if t.throughput_rps > 0]
@@ -274,6 +315,8 @@ def _summarise(count: int, by_count: Mapping[int, Sequence[Trial]], *, unfit: st
         rss_bytes=max(t.rss_bytes for t in trials),
         requests=sum(t.requests for t in trials),
         errors=sum(t.errors for t in trials),
+        limited_by=Counter(t.limited_by for t in trials).most_common(1)[0][0],
+        disturbed=sum(bool(t.disturbances) for t in attempts[count]),
         unfit=unfit,
         eliminated=eliminated,
     )

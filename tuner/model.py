@@ -134,6 +134,33 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """Who used the CPUs while a load was on. Shares are in CPUs: 1.0 is one CPU all the time.
+
+    Attributes:
+        application: All workers together.
+        busiest_worker: The one that used most.
+        daemon: pm2's daemon, which hands the connections to the workers.
+        database: The database, where it runs on this host; None where it does not.
+        generator: The load generator, wherever it runs.
+        foreign: Everything else on this host.
+        steal: Taken by the hypervisor.
+        throttled_share: Share of the scheduler's periods in which a CPU quota stopped the application, 0 to 1.
+        slowest_spin_s: What a fixed piece of work took on the slowest CPU before or after; None where it was not timed.
+    """
+
+    application: float
+    busiest_worker: float
+    daemon: float
+    database: float | None
+    generator: float
+    foreign: float
+    steal: float
+    throttled_share: float
+    slowest_spin_s: float | None
+
+
+@dataclass(frozen=True)
 class Trial:
     """One candidate measured once.
 
@@ -151,8 +178,10 @@ class Trial:
         latency_ms: Percentiles by name (`p50`, `p99`), of the closed loop.
         rss_bytes: Memory of all workers together at the end of the load.
         restarts: Workers that pm2 had to replace.
-        app_cpu_share: CPUs that the workers used.
-        generator_cpu_share: CPUs that the load generator used.
+        usage: Who used the CPUs.
+        limited_by: What limited the throughput.
+        disturbances: What the sensors say disturbed it; empty when nothing did.
+        attempt: 1, or more when it repeats a disturbed one.
         wall_s: What the whole trial took, switching included.
     """
 
@@ -169,8 +198,10 @@ class Trial:
     latency_ms: Mapping[str, float]
     rss_bytes: int
     restarts: int
-    app_cpu_share: float
-    generator_cpu_share: float
+    usage: Usage
+    limited_by: str
+    disturbances: tuple[str, ...]
+    attempt: int
     wall_s: float
 
     @property
@@ -200,6 +231,8 @@ class CandidateSummary:
         ratio: Throughput over that of the smallest candidate, compared within rounds; None where either had none.
         latency_ms: Medians over the trials of the percentiles.
         rss_bytes: The most that all workers together had at the end of a trial.
+        limited_by: What limited most of its trials.
+        disturbed: How many of its trials were disturbed, also when they were repeated.
         requests: Requests over all trials.
         errors: Those that failed.
         unfit: Why it cannot be chosen, or "".
@@ -215,6 +248,8 @@ class CandidateSummary:
     rss_bytes: int
     requests: int
     errors: int
+    limited_by: str = ""
+    disturbed: int = 0
     unfit: str = ""
     eliminated: str = ""
 

@@ -15,12 +15,14 @@ from tuner.inventory import Edit, Inventory
 from tuner.journal import Journal, summarise
 from tuner.model import Decision, Inspection, Load, Plan, Trial, Verdict
 from tuner.target import Target
-from tuner.trials import to_trial
+from tuner.trials import Setting, to_trial
 
 VARIABLE = "strapi_instances"
 # What a trial costs beside its load, until the first ones have shown it: Ansible, and the boot of one worker.
 TRIAL_OVERHEAD_S = 4.0
 BOOT_S = 4.0
+# A disturbed trial is repeated twice at most: where the disturbance lasts, the last one counts and the report says so.
+MOST_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _measure_and_settle(
     running = inspection.deployment.instances
     directory = str(actors.journal.directory)
     with _left_as_found(running, actors):
-        trials = _measure(request, plan, running, actors)
+        trials = _measure(request, inspection, plan, running, actors)
         decision = decide.decide(trials, tolerance=request.tolerance, memory_bytes=inspection.capacity.memory_bytes)
         outcome = Outcome(inspection, plan, decision, running=running, directory=directory)
         # On disk before the last steps, which can fail: what minutes of measuring have shown is not lost with them.
@@ -202,23 +204,32 @@ def _require_application(inspection: Inspection) -> None:
         )
 
 
-def _measure(request: Request, plan: Plan, running: int, actors: Actors) -> list[Trial]:
-    """Measure every candidate in every round."""
+def _measure(request: Request, inspection: Inspection, plan: Plan, running: int, actors: Actors) -> list[Trial]:
+    """Measure every candidate in every round, and at once again when the sensors say that it was disturbed."""
     trials: list[Trial] = []
     order = plan.order()
     for number, (round_number, instances) in enumerate(order, start=1):
-        actors.interruption.check()
-        left_s = remaining_s(order[number - 1 :], running, request.load, trials)
-        actors.progress.trial_begins(number, len(order), instances, left_s)
-        began = time.monotonic()
-        raw = actors.target.trial(instances, request.load)
-        wall_s = time.monotonic() - began
-        trial = to_trial(raw, number=number, round_number=round_number, instances=instances, wall_s=wall_s)
-        actors.journal.append(trial, raw)
-        trials.append(trial)
-        actors.progress.trial_ended(trial, len(order))
-        running = instances
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            actors.interruption.check()
+            left_s = remaining_s(order[number - 1 :], running, request.load, trials)
+            actors.progress.trial_begins(number, len(order), instances, left_s)
+            setting = Setting(number, round_number, instances, attempt, inspection.capacity.cpu_budget)
+            trial = _try(setting, request.load, trials, actors)
+            trials.append(trial)
+            actors.progress.trial_ended(trial, len(order))
+            running = instances
+            if not trial.disturbances:
+                break
     return trials
+
+
+def _try(setting: Setting, load: Load, earlier: Sequence[Trial], actors: Actors) -> Trial:
+    """Measure one candidate once, and have it on disk."""
+    began = time.monotonic()
+    raw = actors.target.trial(setting.instances, load)
+    trial = to_trial(raw, setting, [trial.usage for trial in earlier], wall_s=time.monotonic() - began)
+    actors.journal.append(trial, raw)
+    return trial
 
 
 def _write_back(request: Request, instances: int, before: Edit, actors: Actors) -> Edit:

@@ -99,6 +99,7 @@ class ConsoleProgress:
     def trial_ended(self, trial: Trial, total: int) -> None:
         """A trial has ended: show what it measured."""
         marks = [] if trial.settled else ["not settled"]
+        marks += [f"disturbed: {reason}" for reason in trial.disturbances]
         marks += [plural(trial.errors, "error")] if trial.errors else []
         marks += [f"{plural(trial.restarts, 'worker')} died"] if trial.restarts else []
         self._console.print(
@@ -171,6 +172,8 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
     for candidate in decision.candidates:
         if reason := candidate.unfit or candidate.eliminated:
             console.print(f"  {plural(candidate.instances)}: out, {reason}")
+    if disturbed := sum(candidate.disturbed for candidate in decision.candidates):
+        console.print(f"  {plural(disturbed, 'trial')} disturbed by something else on the host, and repeated")
     console.print()
     console.print(Text(f"{decision.verdict}  ", style=VERDICT_STYLE[decision.verdict]), end="")
     console.print(decision.sentence, markup=False)
@@ -199,8 +202,9 @@ def _print_written(console: Console, outcome: Outcome) -> None:
 
 def _table(decision: Decision) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("instances", "requests/s", "95% interval", "ratio", "p50", "p99", "memory", "errors"):
+    for name in ("instances", "requests/s", "95% interval", "ratio", "p50 / p99", "memory", "errors"):
         table.add_column(name, justify="right")
+    table.add_column("limited by")
     for candidate in decision.candidates:
         chosen = candidate.instances == decision.instances
         table.add_row(*_cells(candidate, chosen=chosen), style="bold" if chosen else None)
@@ -214,9 +218,10 @@ def _cells(candidate: CandidateSummary, *, chosen: bool) -> list[str]:
         f"{candidate.throughput_rps:,.1f}",
         f"{interval[0]:,.0f} to {interval[1]:,.0f}" if interval else "-",
         "-" if candidate.ratio is None else f"{candidate.ratio:.2f}",
-        *(f"{latency[name]:,.0f} ms" if name in latency else "-" for name in ("p50", "p99")),
+        f"{latency['p50']:,.0f} / {latency['p99']:,.0f} ms" if latency.keys() >= {"p50", "p99"} else "-",
         mebibytes(candidate.rss_bytes),
         f"{candidate.errors}",
+        candidate.limited_by,
     ]
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import combinations
 from typing import Any
 
@@ -319,3 +319,31 @@ def test_candidates_that_beat_each_other_in_a_circle_are_unresolved(tolerance: f
     rates = {count + 1: (400 * np.exp(logs[count])).tolist() for count in range(5)}
     decision = judge(trials(rates), tolerance=tolerance)
     assert (decision.verdict, decision.instances) == (Verdict.UNRESOLVED, None)
+
+
+def test_a_disturbed_trial_that_was_repeated_does_not_count() -> None:
+    quiet = [trial(count, number, rate + number) for count, rate in ((1, 200.0), (2, 400.0)) for number in (1, 2, 3)]
+    disturbed = replace(quiet[4], throughput_rps=90.0, errors=400, disturbances=("somebody else",))
+    decision = decide.decide([*quiet[:4], disturbed, *quiet[4:]], tolerance=0.05, memory_bytes=64 * GIB)
+    assert (decision.verdict, decision.instances) == (Verdict.CERTIFIED, 2)
+    assert summary(decision, 2).throughput_rps > 400.0
+    assert (summary(decision, 2).trials, summary(decision, 2).disturbed) == (3, 1)
+
+
+def test_a_worker_that_died_in_a_disturbed_trial_did_die() -> None:
+    quiet = [trial(count, number, rate + number) for count, rate in ((1, 200.0), (2, 400.0)) for number in (1, 2, 3)]
+    disturbed = replace(quiet[4], restarts=1, disturbances=("somebody else",))
+    decision = decide.decide([*quiet[:4], disturbed, *quiet[4:]], tolerance=0.05, memory_bytes=64 * GIB)
+    assert summary(decision, 2).unfit == "a worker died under load"
+
+
+def test_a_run_in_which_most_stayed_disturbed_is_unresolved_however_clear_it_looks() -> None:
+    trials = [
+        trial(count, number, rate, disturbances=("somebody else",) if number < 3 else ())
+        for count, rate in ((1, 200.0), (2, 400.0))
+        for number in (1, 2, 3)
+    ]
+    decision = decide.decide(trials, tolerance=0.05, memory_bytes=64 * GIB)
+    assert (decision.verdict, decision.instances) == (Verdict.UNRESOLVED, None)
+    assert decision.sentence == "Unresolved: 4 of 6 trials were disturbed by something else, also when repeated."
+    assert decision.remedy == "measure when the host is quieter"

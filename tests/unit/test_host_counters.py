@@ -221,3 +221,29 @@ def test_pressure(text: str, seconds: float | None) -> None:
 def test_peak_memory_is_in_bytes() -> None:
     assert host_counters.parse_peak_bytes("VmPeak:\t 9 kB\nVmHWM:\t  1780 kB\nVmRSS:\t 8 kB\n") == 1780 * 1024
     assert host_counters.parse_peak_bytes("Name:\tkthreadd\n") is None
+
+
+@pytest.mark.parametrize(("text", "expected"), [("Rss:  10 kB\nPss:  3 kB\nPss_Anon: 9 kB\n", 3072), ("", None)])
+def test_shared_memory_is_in_bytes(text: str, expected: int | None) -> None:
+    assert host_counters.parse_pss_bytes(text) == expected
+
+
+def test_the_share_of_memory_is_no_more_than_the_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    (worker,) = run(capsys, pids=[os.getpid()])["counters"]["workers"]
+    assert 0 < worker["pss_bytes"] <= worker["rss_bytes"]
+
+
+def test_the_database_is_found_by_the_name_of_its_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    own = psutil.Process()
+    times = own.cpu_times()
+    counters = run(capsys, database_processes=[own.name()])["counters"]
+    assert counters["database_cpu_s"] >= times.user + times.system
+    assert run(capsys, database_processes=["no such process"])["counters"]["database_cpu_s"] is None
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_the_timed_work_is_done_on_every_cpu_that_may_be_used(moment: str, capsys: pytest.CaptureFixture[str]) -> None:
+    spins = run(capsys, spin=moment)["counters"]["spin_s"]
+    assert len(spins) == len(os.sched_getaffinity(0))
+    assert min(spins) > 0
+    assert run(capsys)["counters"]["spin_s"] == []

@@ -18,7 +18,7 @@ from tuner.recommend import Outcome, to_summary
 
 INSPECTION = Inspection("prod1", capacity(2.0), deployment(instances=2))
 PLAN = Plan((1, 2, 12), (Bound(8, "4 for each of 2 CPUs [really]"),), 3)
-HEADERS = ("instances", "requests/s", "95% interval", "ratio", "p50", "p99", "memory", "errors")
+HEADERS = ("instances", "requests/s", "95% interval", "ratio", "p50 / p99", "memory", "errors")
 
 
 def outcome(edit: Edit | None = None, *, directory: str = "/results/prod1") -> Outcome:
@@ -53,7 +53,7 @@ def test_columns_are_aligned() -> None:
 
 def test_what_was_not_measured_is_a_dash_and_no_nought() -> None:
     row = next(line for line in printed(outcome()).splitlines() if line.split()[:1] == ["3"])
-    assert row.split() == ["3", "0.0", "-", "-", "-", "-", "900", "MiB", "12000"]
+    assert row.split() == ["3", "0.0", "-", "-", "-", "900", "MiB", "12000", "application", "CPU"]
 
 
 def test_the_verdict_and_the_reasons_follow() -> None:

@@ -10,7 +10,7 @@ from simulated import raw_report
 from support import ROOT
 
 from tuner.model import Trial
-from tuner.trials import to_trial
+from tuner.trials import Setting, to_trial
 
 
 def read(name: str) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def convert(report: dict[str, Any], instances: int = 2) -> Trial:
-    return to_trial(report, number=4, round_number=2, instances=instances, wall_s=15.5)
+    return to_trial(report, Setting(4, 2, instances, attempt=1, cpu_budget=2.0), [], wall_s=15.5)
 
 
 def test_a_real_report_of_a_candidate_that_was_scaled_down_to() -> None:
@@ -34,8 +34,8 @@ def test_a_real_report_of_a_candidate_that_was_scaled_down_to() -> None:
     assert found.latency_ms == {"p50": pytest.approx(250.085, abs=0.001), "p99": pytest.approx(4781.507, abs=0.001)}
     assert found.rss_bytes == 356909056
     assert found.restarts == 0
-    assert found.app_cpu_share == pytest.approx((24.22 - 12.12) / (2216.490582144 - 2204.388996826))
-    assert found.generator_cpu_share == pytest.approx(0.0372)
+    assert found.usage.application == pytest.approx((24.22 - 12.12) / 10)
+    assert found.usage.generator == pytest.approx(0.0372)
     assert found.wall_s == pytest.approx(15.5)
 
 
@@ -44,7 +44,7 @@ def test_a_real_report_of_a_candidate_that_booted_a_worker() -> None:
     assert found.booted == 1
     assert found.warmup_cut_s >= 10.0
     assert found.rss_bytes == 423968768 + 341721088
-    assert found.app_cpu_share == pytest.approx((40.53 - 24.24 + 19.64 - 2.57) / (2241.619981377 - 2221.541014972))
+    assert found.usage.application == pytest.approx((40.53 - 24.24 + 19.64 - 2.57) / 18)
 
 
 def test_a_reload_boots_every_worker() -> None:
@@ -64,7 +64,7 @@ def test_a_worker_that_died_counts_as_a_restart_and_its_counters_for_nothing() -
     found = convert(report, instances=3)
     assert found.restarts == 1
     assert found.rss_bytes == 2500
-    assert found.app_cpu_share == pytest.approx((5 + 4) / 10)
+    assert found.usage.application == pytest.approx((5 + 4) / 10)
 
 
 def test_a_worker_that_is_not_online_any_more_counts_as_a_restart() -> None:
@@ -75,9 +75,9 @@ def test_a_worker_that_is_not_online_any_more_counts_as_a_restart() -> None:
 
 def test_all_workers_gone() -> None:
     report = raw_report(2, 400.0)
-    report["workers"], report["after"] = [], {"time_s": 20.0, "workers": []}
+    report["workers"], report["after"]["workers"] = [], []
     found = convert(report)
-    assert (found.restarts, found.rss_bytes, found.app_cpu_share) == (2, 0, 0.0)
+    assert (found.restarts, found.rss_bytes, found.usage.application) == (2, 0, 0.0)
 
 
 def test_a_load_without_a_success_is_a_throughput_of_nothing_and_has_no_latency() -> None:
@@ -96,9 +96,3 @@ def test_a_load_without_a_request_failed_altogether() -> None:
     report["load"]["bins"]["ok"] = []
     found = convert(report)
     assert (found.throughput_rps, found.settled, found.error_rate) == (0.0, False, 1.0)
-
-
-def test_readings_at_the_same_moment_are_no_division_by_zero() -> None:
-    report = raw_report(1, 400.0)
-    report["after"] = {**report["after"], "time_s": report["before"]["time_s"]}
-    assert convert(report, instances=1).app_cpu_share == 0.0

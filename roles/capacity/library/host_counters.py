@@ -25,6 +25,18 @@ options:
       - Where it is not given, cannot be read or names no running process, RV(counters.daemon_cpu_s) and
         RV(counters.cgroup_throttled) are null.
     type: path
+  database_processes:
+    description: Names of processes that are the database. Their CPU time is summed, where they run on this host.
+    type: list
+    elements: str
+    default: [postgres, mysqld, mariadbd]
+  spin:
+    description:
+      - When to time a fixed piece of work on every CPU at once, C(before) or C(after) the counters are read.
+      - It takes longer where something else wants the CPU, also where the hypervisor hides that.
+    type: str
+    choices: [never, before, after]
+    default: never
 attributes:
   check_mode:
     description: Runs the same in check mode, since it changes nothing.
@@ -85,6 +97,11 @@ counters:
           type: int
           returned: always
           sample: 187695104
+        pss_bytes:
+          description: Its share of RAM, with what it shares with others divided among them; null where not told.
+          type: int
+          returned: always
+          sample: 171966464
         rss_peak_bytes:
           description: The most it ever had in RAM (C(VmHWM)); null where the kernel does not tell.
           type: int
@@ -151,14 +168,32 @@ counters:
       type: float
       returned: always
       sample: 16.2
+    database_cpu_s:
+      description: CPU time of all processes of O(database_processes) together; null where none runs.
+      type: float
+      returned: always
+      sample: 12.4
+    module_cpu_s:
+      description: CPU time that this module itself has used so far.
+      type: float
+      returned: always
+      sample: 0.11
+    spin_s:
+      description: What the fixed piece of work took on each CPU, in the order of their numbers; empty without O(spin).
+      type: list
+      elements: float
+      returned: always
+      sample: [0.051, 0.052]
 """
 
+import os
 import re
 import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
@@ -168,6 +203,9 @@ except ImportError:
     PSUTIL_ERROR: str | None = traceback.format_exc()
 else:
     PSUTIL_ERROR = None
+
+# Iterations of the timed work: about 50 ms of one CPU, long against the clock and short against a trial.
+SPIN_ROUNDS = 700_000
 
 # A line of mountinfo, see proc(5): 3 numbers, root, point, options, tags, "-", type, source, options.
 MOUNT_LINE = re.compile(r"^\S+ \S+ \S+ (\S+) (\S+) \S.*? - (\S+) (?:.* )?(\S+)$", re.MULTILINE)
@@ -180,6 +218,7 @@ class Worker:
     pid: int
     cpu_s: float
     rss_bytes: int
+    pss_bytes: int | None
     rss_peak_bytes: int | None
     started_s: float
 
@@ -206,6 +245,9 @@ class Counters:
     swap_used_bytes: int
     cgroup_throttled: Throttling | None
     pressure_cpu_s: float | None
+    database_cpu_s: float | None
+    module_cpu_s: float
+    spin_s: list[float]
 
 
 def read(path: Path) -> str:
@@ -219,6 +261,12 @@ def read(path: Path) -> str:
 def parse_peak_bytes(status: str) -> int | None:
     """Return the VmHWM of a /proc/PID/status, which counts in KiB, in bytes."""
     match = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def parse_pss_bytes(rollup: str) -> int | None:
+    """Return the Pss of a /proc/PID/smaps_rollup, which counts in KiB, in bytes."""
+    match = re.search(r"^Pss:\s+(\d+) kB$", rollup, re.MULTILINE)
     return int(match[1]) * 1024 if match else None
 
 
@@ -296,6 +344,7 @@ def read_worker(pid: int) -> Worker | None:
                 pid=pid,
                 cpu_s=times.user + times.system,
                 rss_bytes=process.memory_info().rss,
+                pss_bytes=parse_pss_bytes(read(Path(f"/proc/{pid}/smaps_rollup"))),
                 rss_peak_bytes=parse_peak_bytes(read(Path(f"/proc/{pid}/status"))),
                 started_s=process.create_time(),
             )
@@ -309,7 +358,54 @@ def read_daemon(pid_file: str | None) -> Worker | None:
     return read_worker(int(text)) if text.isdecimal() else None
 
 
-def read_counters(pids: list[int], daemon_pid_file: str | None) -> Counters:
+def read_database(names: list[str]) -> float | None:
+    """Return the CPU time of all processes with one of these names, None where there is none."""
+    found = []
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] in names:
+            try:
+                times = process.cpu_times()
+            except psutil.Error:  # it has ended, or may not be read
+                continue
+            found.append(times.user + times.system)
+    return sum(found) if found else None
+
+
+def spin(rounds: int) -> float:
+    """Do a fixed piece of work and return the seconds that it took by the clock on the wall."""
+    state = 1
+    began = time.perf_counter()
+    for _ in range(rounds):
+        state = (state * 1103515245 + 12345) & 0x7FFFFFFF
+    return time.perf_counter() - began
+
+
+def spin_on(cpu: int, rounds: int) -> tuple[int, int]:
+    """Start the work on one CPU in a child process; returns its pid and the end of the pipe that it answers on."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        return child, reader
+    try:  # the child: whatever happens, it must not come back into the module
+        os.sched_setaffinity(0, {cpu})
+        os.write(writer, repr(spin(rounds)).encode())
+    finally:
+        os._exit(0)
+
+
+def spin_everywhere(cpus: list[int]) -> list[float]:
+    """Time the same work on each of these CPUs at once; a CPU that may not be used gives no answer and is left out."""
+    children = [spin_on(cpu, SPIN_ROUNDS) for cpu in cpus]
+    answers = []
+    for child, reader in children:
+        with os.fdopen(reader, "rb") as pipe:
+            answers.append(pipe.read())
+        os.waitpid(child, 0)
+    return [float(answer) for answer in answers if answer]
+
+
+def read_counters(pids: list[int], daemon: Worker | None, databases: list[str], spin_s: list[float]) -> Counters:
     """Read every counter once, the workers' first.
 
     Raises:
@@ -317,7 +413,6 @@ def read_counters(pids: list[int], daemon_pid_file: str | None) -> Counters:
     """
     time_s = time.monotonic()
     workers = [read_worker(pid) for pid in pids]
-    daemon = read_daemon(daemon_pid_file)
     running = [worker for worker in workers if worker is not None]
     return Counters(
         time_s=time_s,
@@ -329,7 +424,21 @@ def read_counters(pids: list[int], daemon_pid_file: str | None) -> Counters:
         swap_used_bytes=psutil.swap_memory().used,
         cgroup_throttled=throttling(Path("/"), str(daemon.pid)) if daemon else None,
         pressure_cpu_s=parse_pressure_s(read(Path("/proc/pressure/cpu"))),
+        database_cpu_s=read_database(databases),
+        module_cpu_s=time.process_time(),
+        spin_s=spin_s,
     )
+
+
+def run(options: dict[str, Any]) -> Counters:
+    """Read the counters, with the timed work before or after them as asked."""
+    daemon = read_daemon(options["daemon_pid_file"])
+    cpus = sorted(os.sched_getaffinity(daemon.pid if daemon else 0))
+    spun = spin_everywhere(cpus) if options["spin"] == "before" else []
+    counters = read_counters(
+        options["pids"], read_daemon(options["daemon_pid_file"]), options["database_processes"], spun
+    )
+    return replace(counters, spin_s=spin_everywhere(cpus)) if options["spin"] == "after" else counters
 
 
 def main() -> None:
@@ -338,6 +447,8 @@ def main() -> None:
         argument_spec={
             "pids": {"type": "list", "elements": "int", "default": []},
             "daemon_pid_file": {"type": "path"},
+            "database_processes": {"type": "list", "elements": "str", "default": ["postgres", "mysqld", "mariadbd"]},
+            "spin": {"type": "str", "choices": ["never", "before", "after"], "default": "never"},
         },
         supports_check_mode=True,
     )
@@ -345,7 +456,7 @@ def main() -> None:
         remedy = f"Install the Debian package python3-psutil, or: {sys.executable} -m pip install psutil."
         module.fail_json(msg=f"{remedy} {missing_required_lib('psutil')}", exception=PSUTIL_ERROR)
     try:
-        counters = read_counters(module.params["pids"], module.params["daemon_pid_file"])
+        counters = run(module.params)
     except psutil.AccessDenied as error:
         module.fail_json(
             msg=f"Process {error.pid} may not be read: {error.msg or 'access denied'}. "
