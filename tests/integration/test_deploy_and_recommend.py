@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
 from deployed import HOST, DeployedHost, changed_tasks, make_host
+from strict_load import StrictLoad
 from support import ROOT
 
 pytestmark = pytest.mark.integration
@@ -19,7 +18,6 @@ pytestmark = pytest.mark.integration
 # So wide that any two candidates are within it, whatever else this machine does: the smallest is the right choice.
 TOLERANCE = "90%"
 QUICK = ("--candidates", "1-2", "--rounds", "3", "--duration", "2", "--connections", "20", "--tolerance", TOLERANCE)
-LOAD_S = 30
 INTERRUPT_LIMIT_S = 60
 
 
@@ -142,46 +140,23 @@ def change_app(host: DeployedHost, state: str, instances: int) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def load_while(host: DeployedHost, *steps: tuple[str, int]) -> dict[str, Any]:
-    """Keep the application under load while it goes through these steps; the totals of the load."""
-    arguments = {
-        "base_url": host.url,
-        "requests": [{"path": "/api/articles?pagination[pageSize]=5"}],
-        "connections": 20,
-        "warmup_s": 0,
-        "duration_s": LOAD_S,
-    }
-    with subprocess.Popen(
-        host.module("http_load", arguments), cwd=ROOT, env=host.environment(), stdout=subprocess.PIPE, text=True
-    ) as load:
-        await_requests(host)
+def load_while(host: DeployedHost, *steps: tuple[str, int]) -> StrictLoad:
+    """Keep the application under load while it goes through these steps."""
+    with StrictLoad(host.url, "/api/articles?pagination[pageSize]=5", connections=20) as load:
+        load.await_answers(50)
         for state, instances in steps:
             change_app(host, state, instances)
-        assert load.poll() is None, f"the load of {LOAD_S} s ended before the steps did"
-        output, _ = load.communicate(timeout=LOAD_S + 60)
-    total: dict[str, Any] = json.loads(output[output.index("{") :])["load"]["total"]
-    return total
-
-
-def await_requests(host: DeployedHost) -> None:
-    """Wait until the load has reached the application, which logs each request."""
-    log = host.root / "app" / "logs" / "out.log"
-    before = log.read_text().count("pagination[pageSize]=5")
-    deadline = time.monotonic() + 30
-    while log.read_text().count("pagination[pageSize]=5") < before + 50:
-        assert time.monotonic() < deadline, "no request of the load arrived within 30 s"
-        time.sleep(0.1)
+        load.await_answers(50)
+    return load
 
 
 def test_reload_under_load_loses_no_request(host: DeployedHost) -> None:
     change_app(host, "present", 2)
-    total = load_while(host, ("reloaded", 2))
-    assert total["errors"] == 0, total
-    assert total["ok"] > 100
+    load = load_while(host, ("reloaded", 2))
+    assert load.errors == []
 
 
 def test_scaling_under_load_loses_no_request(host: DeployedHost) -> None:
-    total = load_while(host, ("present", 3), ("present", 1))
-    assert total["errors"] == 0, total
-    assert total["ok"] > 100
+    load = load_while(host, ("present", 3), ("present", 1))
+    assert load.errors == []
     assert host.workers_online() == 1
