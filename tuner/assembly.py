@@ -98,6 +98,7 @@ def make_request(session: Session, options: Mapping[str, Any]) -> Request:
         requested=candidates.parse_counts(wanted) if wanted is not None else None,
         rounds=options["rounds"],
         tolerance=options["tolerance"],
+        keep_disturbed=options["keep_disturbed"],
         write=not options["no_write"],
         dry_run=options["dry_run"],
     )

@@ -153,6 +153,11 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
     type=click.Path(path_type=Path, file_okay=False),
     help="Directory for the records.  [default: tuner-results]",
 )
+@click.option(
+    "--keep-disturbed",
+    is_flag=True,
+    help="Count trials that something else disturbed, instead of repeating them: for a host that is never quiet.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan; measure and change nothing.")
 @click.option("--no-write", is_flag=True, help="Measure, but write nothing and leave the host as it was.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary alone, as JSON, on standard output.")

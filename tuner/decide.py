@@ -149,13 +149,14 @@ def whole_rounds(trials: Sequence[Trial], counts: Sequence[int]) -> list[int]:
     return [number for number, measured in sorted(seen.items()) if measured.issuperset(counts)]
 
 
-def decide(trials: Sequence[Trial], *, tolerance: float, memory_bytes: int) -> Decision:
+def decide(trials: Sequence[Trial], *, tolerance: float, memory_bytes: int, keep_disturbed: bool = False) -> Decision:
     """Decide from the trials of one run.
 
     Args:
         trials: All trials, in any order.
         tolerance: Throughput one is willing to give up for fewer instances, between 0 and 1.
         memory_bytes: Memory that the application may use in all.
+        keep_disturbed: Whether disturbed trials are as good as others.
 
     Returns:
         The decision. Its verdict is `unfit` when no candidate keeps the limits, and `unresolved` with fewer than three
@@ -172,7 +173,8 @@ def decide(trials: Sequence[Trial], *, tolerance: float, memory_bytes: int) -> D
         for count in fit
     }
     comparisons = compare_all(scores) if len(rounds) >= FEWEST_ROUNDS else {}
-    choice = _too_disturbed(by_count) or _choose(fit, comparisons, len(rounds), tolerance)
+    too_disturbed = None if keep_disturbed else _too_disturbed(by_count)
+    choice = too_disturbed or _choose(fit, comparisons, len(rounds), tolerance)
     eliminated = _eliminated(fit, comparisons, tolerance)
     summaries = tuple(
         _summarise(count, by_count, attempts, unfit=unfit[count], eliminated=eliminated.get(count, ""))
@@ -208,7 +210,8 @@ def _too_disturbed(by_count: Mapping[int, Sequence[Trial]]) -> _Choice | None:
     sentence = (
         f"Unresolved: {disturbed} of {len(counting)} trials were disturbed by something else, also when repeated."
     )
-    return _Choice(Verdict.UNRESOLVED, None, None, sentence, "measure when the host is quieter")
+    remedy = "measure when the host is quieter, or count them too (--keep-disturbed)"
+    return _Choice(Verdict.UNRESOLVED, None, None, sentence, remedy)
 
 
 def _eliminated(

@@ -36,6 +36,7 @@ class Request:
         requested: Instance counts to try, or None for the default ones.
         rounds: How often each is measured.
         tolerance: Throughput one is willing to give up for fewer instances, 0 to 1.
+        keep_disturbed: Whether a disturbed trial counts like any other.
         write: Whether the result goes into the inventory and onto the host.
         dry_run: Whether only the plan is made.
     """
@@ -46,6 +47,7 @@ class Request:
     requested: tuple[int, ...] | None
     rounds: int
     tolerance: float
+    keep_disturbed: bool
     write: bool
     dry_run: bool
 
@@ -147,7 +149,12 @@ def _measure_and_settle(
     directory = str(actors.journal.directory)
     with _left_as_found(running, actors):
         trials = _measure(request, inspection, plan, running, actors)
-        decision = decide.decide(trials, tolerance=request.tolerance, memory_bytes=inspection.capacity.memory_bytes)
+        decision = decide.decide(
+            trials,
+            tolerance=request.tolerance,
+            memory_bytes=inspection.capacity.memory_bytes,
+            keep_disturbed=request.keep_disturbed,
+        )
         outcome = Outcome(inspection, plan, decision, running=running, directory=directory)
         # On disk before the last steps, which can fail: what minutes of measuring have shown is not lost with them.
         actors.journal.close_run(to_summary(outcome))
@@ -218,7 +225,7 @@ def _measure(request: Request, inspection: Inspection, plan: Plan, running: int,
             trials.append(trial)
             actors.progress.trial_ended(trial, len(order))
             running = instances
-            if not trial.disturbances:
+            if not trial.disturbances or request.keep_disturbed:
                 break
     return trials
 

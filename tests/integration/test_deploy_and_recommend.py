@@ -17,7 +17,10 @@ pytestmark = pytest.mark.integration
 
 # So wide that any two candidates are within it, whatever else this machine does: the smallest is the right choice.
 TOLERANCE = "90%"
-QUICK = ("--candidates", "1-2", "--rounds", "3", "--duration", "2", "--connections", "20", "--tolerance", TOLERANCE)
+QUICK = (
+    *("--candidates", "1-2", "--rounds", "3", "--duration", "2", "--connections", "20"),
+    *("--tolerance", TOLERANCE, "--keep-disturbed"),
+)
 INTERRUPT_LIMIT_S = 60
 
 

@@ -93,6 +93,7 @@ def prepare(tmp_path: Path, application: str) -> Iterator[Prepare]:
                 requested=(1, 2, 3),
                 rounds=3,
                 tolerance=0.05,
+                keep_disturbed=False,
                 write=False,
                 dry_run=False,
             )
@@ -378,3 +379,41 @@ def test_the_estimate_counts_boots_and_then_what_trials_really_took(prepare: Pre
     # Two trials took 10 and 6 s beside their load, warm-up and boots: 8 in the mean.
     seen = [trial(1, 1, 200.0, booted=0, wall_s=20.0), trial(2, 1, 400.0, booted=1, wall_s=6.0 + 8 + 10 + 4)]
     assert use_case.remaining_s(order[2:], 2, request.load, seen) == pytest.approx(8 + 8 + 2)
+
+
+def disturb(target: SimulatedTarget, *numbers: int) -> None:
+    """Let somebody else use a CPU during these trials."""
+    undisturbed, count = target.trial, iter(range(1, 1000))
+
+    def trial(instances: int, load: Load) -> Any:  # noqa: ANN401 a raw report
+        report = undisturbed(instances, load)
+        if next(count) not in numbers:
+            return report
+        busy = {**report["after"]["host_cpu_s"], "user": 110.0}
+        return {**report, "after": {**report["after"], "host_cpu_s": busy}}
+
+    target.trial = trial  # type: ignore[method-assign]  # the same host, with a neighbour
+
+
+def test_a_disturbed_trial_is_measured_again_at_once(prepare: Prepare) -> None:
+    run = prepare({1: [400.0] * 9, 2: [400.0] * 9, 3: [400.0] * 9})
+    disturb(run.target, 2, 5)
+    run.go()
+    trials = [call for call in run.target.calls if call.startswith("trial")]
+    assert trials == [*UP_AND_DOWN[:1], "trial 2", *UP_AND_DOWN[1:3], "trial 3", *UP_AND_DOWN[3:]]
+
+
+def test_a_trial_that_stays_disturbed_is_measured_three_times_and_then_counts(prepare: Prepare) -> None:
+    run = prepare({1: [400.0] * 9, 2: [400.0] * 9, 3: [400.0] * 9})
+    disturb(run.target, 2, 3, 4)
+    outcome = run.go()
+    assert run.target.calls.count("trial 2") == 5
+    assert outcome.decision is not None
+    assert [candidate.disturbed for candidate in outcome.decision.candidates] == [0, 3, 0]
+
+
+def test_disturbed_trials_are_kept_where_that_is_asked_for(prepare: Prepare) -> None:
+    run = prepare({1: [400.0] * 9, 2: [400.0] * 9, 3: [400.0] * 9})
+    disturb(run.target, *range(2, 10))
+    run.go(keep_disturbed=True)
+    assert [call for call in run.target.calls if call.startswith("trial")] == UP_AND_DOWN
