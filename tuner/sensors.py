@@ -100,6 +100,12 @@ def find_disturbances(usage: Usage, earlier: Sequence[Usage], *, cpu_budget: flo
     return tuple(found)
 
 
+def find_refusal(report: Report) -> tuple[str, ...]:
+    """Why the load generator says that its result is not to be believed, as `find_disturbances` gives reasons."""
+    reason = report["load"]["generator"].get("refused_reason", "")
+    return (f"load generator: {reason}",) if reason else ()
+
+
 def find_limit(usage: Usage, *, cpu_budget: float, instances: int) -> str:
     """Say what limited the throughput of a trial.
 

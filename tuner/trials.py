@@ -58,7 +58,8 @@ def to_trial(report: Report, setting: Setting, earlier: Sequence[Usage], *, wall
         restarts=count_restarts(applied["workers"], report["workers"]),
         usage=usage,
         limited_by=sensors.find_limit(usage, cpu_budget=setting.cpu_budget, instances=setting.instances),
-        disturbances=sensors.find_disturbances(usage, earlier, cpu_budget=setting.cpu_budget),
+        disturbances=sensors.find_refusal(report)
+        + sensors.find_disturbances(usage, earlier, cpu_budget=setting.cpu_budget),
         attempt=setting.attempt,
         wall_s=wall_s,
     )

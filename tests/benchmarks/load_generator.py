@@ -1,53 +1,63 @@
-"""Compare the CPU cost of one request: http_load against wrk and ab, side by side against one small server.
+"""Compare http_load with wrk and h2load: CPU time for each request, and requests per second.
 
     python tests/benchmarks/load_generator.py
+    python tests/benchmarks/load_generator.py --url 'http://127.0.0.1:1337/api/restaurants?populate=*'
 
-Takes about 20 s and both cores of a small machine. The clients take turns, so that a noisy spell hits all of
-them; the median of the rounds is reported. What http_load spends before its first request (starting Python,
-importing Ansible) is left out, for a turn here is much shorter than a real run. The last line is JSON for
+Without --url it starts a small server of its own with two targets. Both answer 6 kB over kept connections: `fast`
+at once, so that the generator is what is busy, and its cost shows; `busy` after a fixed amount of CPU time, so that
+the server is what is busy, and every generator should find the same throughput. With --url both figures come from
+that address.
+
+The generators take turns, in another order each round, so that a noisy spell hits all of them; ratios are medians of
+the ratios within the rounds. What http_load spends before its first request and after its last (starting and stopping
+Python, importing Ansible) is left out, for a turn here is much shorter than a real run. The last line is JSON for
 whoever watches the figures.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
-import os
 import re
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from support import load_module  # found through the line above
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: keep-alive\r\nContent-Length: %d\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n"
+BODY_BYTES = 6_000
+FAST, BUSY = "fast", "busy"
+BUSY_NS = 300_000
+"""CPU time of a `busy` answer: far from a generator's limit, and near what a small Node.js answer takes."""
 CONNECTIONS = 100
-ROUNDS = 3
-RUN_S = 1
-AB_REQUESTS = 25_000
-SIZES = {"200 B": 200, "6 kB": 6_000}
-CLIENT_TIMEOUT_S = 20
-MAX_CPU_RATIO = 3.0
-MAX_CPU_US = 20.0
+ROUNDS = 5
+SECONDS = 3
+GRACE_S = 20
+OWN, WRK, H2LOAD = "http_load", "wrk", "h2load"
+PACKAGES = {WRK: "wrk", H2LOAD: "nghttp2-client"}
+MAX_CPU_RATIO = 1.5
+MIN_THROUGHPUT_RATIO = 0.97
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one client did in one turn."""
+    """What one generator did in one turn."""
 
-    client: str
-    size: str
+    round: int
+    target: str
+    generator: str
     cpu_us_per_request: float
     rate_rps: float
 
@@ -64,163 +74,221 @@ class Responder(asyncio.Protocol):
             self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer with as many bytes as the path says; `ab` speaks HTTP/1.0 and must hear of keep-alive."""
-        size = int(data[5 : data.index(b" ", 5)])
+        """Answer, after some work where the path asks for it."""
+        if data.startswith(b"GET /" + BUSY.encode()):
+            until_ns = time.thread_time_ns() + BUSY_NS
+            while time.thread_time_ns() < until_ns:
+                pass
         if self._transport is not None:
-            self._transport.write(HEAD % size + b"x" * size)
+            self._transport.write(HEAD % BODY_BYTES + b"x" * BODY_BYTES)
 
 
 async def serve() -> None:
     """Serve on a free port until the standard input ends."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Responder, "127.0.0.1", 0, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201  # the parent reads it
+    print(server.sockets[0].getsockname()[1], flush=True)  # the parent reads it
     await loop.run_in_executor(None, sys.stdin.read)
     server.close()
 
 
 @contextmanager
-def running_server() -> Iterator[str]:
-    """Run the server in a process of its own and give its address."""
+def own_targets() -> Iterator[dict[str, str]]:
+    """Run the server in a process of its own and give the address of each target."""
     with subprocess.Popen(
-        [sys.executable, __file__, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         if process.stdout is None or process.stdin is None:
             raise RuntimeError("the server has no pipes")
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        port = int(process.stdout.readline())
+        yield {target: f"http://127.0.0.1:{port}/{target}" for target in (FAST, BUSY)}
         process.stdin.close()
-        process.wait(timeout=CLIENT_TIMEOUT_S)
+        process.wait(timeout=GRACE_S)
 
 
-def http_load_once(base_url: str, path: str) -> None:
-    """Run http_load without Ansible around it and print the number of requests."""
+def load_once(url: str, seconds: float) -> None:
+    """Run http_load without Ansible around it and print what it measured."""
     http_load = load_module("load", "http_load")
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     plan = http_load.make_plan(
         {
-            "base_url": base_url,
+            "base_url": f"{parts.scheme}://{parts.netloc}",
             "requests": [{"path": path}],
             "connections": CONNECTIONS,
             "warmup_s": 0.0,
-            "duration_s": float(RUN_S),
-            "keep_alive": True,
-            "timeout_s": 10.0,
+            "duration_s": seconds,
         }
     )
-    start_cpu_s = time.process_time()
+    before_s = time.process_time()
     load = http_load.run_load(plan, lambda: False)
-    print(json.dumps({"requests": load["total"]["requests"], "start_cpu_s": start_cpu_s}))  # noqa: T201  # as above
-
-
-def http_load_done(stdout: str) -> tuple[int, float]:
-    """Return the number of requests and the CPU time spent before them."""
-    done = json.loads(stdout)
-    return int(done["requests"]), float(done["start_cpu_s"])
-
-
-def wrk_done(stdout: str) -> tuple[int, float]:
-    """Return the number of requests in the report of `wrk`."""
-    return _number(r"(\d+) requests in", stdout), 0.0
-
-
-def ab_done(stdout: str) -> tuple[int, float]:
-    """Return the number of requests in the report of `ab`, without the failed ones."""
-    return _number(r"Complete requests:\s+(\d+)", stdout) - _number(r"Failed requests:\s+(\d+)", stdout), 0.0
-
-
-def _number(pattern: str, text: str) -> int:
-    found = re.search(pattern, text)
-    if found is None:
-        raise RuntimeError(f"no {pattern!r} in:\n{text}")
-    return int(found[1])
+    cpu_s = time.process_time() - before_s
+    done = {name: load["total"][name] for name in ("requests", "errors")}
+    rate_rps = load["measured"]["throughput_rps"]
+    print(json.dumps({**done, "rate_rps": rate_rps, "cpu_s": cpu_s}))  # as above
 
 
 @dataclass(frozen=True)
-class Client:
-    """A load generator.
+class Done:
+    """What a generator says of its turn: requests, those that failed, its rate, and its CPU time if it knows that."""
 
-    Attributes:
-        name: What the table calls it.
-        command: What to run; the address follows.
-        prefix: What comes before the path.
-        done: Reads its output: the number of requests, and the seconds of CPU time that do not count.
-    """
+    requests: int
+    errors: int
+    rate_rps: float
+    cpu_s: float | None = None
+
+
+def read_own(printed: str) -> Done:
+    """Read what load_once() printed."""
+    return Done(**json.loads(printed))
+
+
+def read_wrk(printed: str) -> Done:
+    """Read the report of `wrk`."""
+    errors = re.search(r"Non-2xx or 3xx responses: (\d+)", printed)
+    requests = int(find(r"(\d+) requests in", printed))
+    return Done(requests, int(errors[1]) if errors else 0, float(find(r"Requests/sec:\s+([\d.]+)", printed)))
+
+
+def read_h2load(printed: str) -> Done:
+    """Read the report of `h2load`."""
+    requests = int(find(r"(\d+) done", printed))
+    return Done(requests, requests - int(find(r"(\d+) 2xx", printed)), float(find(r", ([\d.]+) req/s", printed)))
+
+
+def find(pattern: str, text: str) -> str:
+    """Return what a report says at the pattern's group."""
+    found = re.search(pattern, text)
+    if found is None:
+        raise RuntimeError(f"no {pattern!r} in:\n{text}")
+    return found[1]
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A load generator: its name, what to run (the address follows), and what reads its output."""
 
     name: str
     command: list[str]
-    prefix: str
-    done: Callable[[str], tuple[int, float]]
+    read: Callable[[str], Done]
 
-    def run(self, size: str, length: int) -> Sample:
-        """Let it load the server for one turn."""
-        command = [*self.command, f"{self.prefix}/{length}"]
-        before, started = os.times(), time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=CLIENT_TIMEOUT_S)
-        elapsed_s, after = time.perf_counter() - started, os.times()
-        requests, start_cpu_s = self.done(done.stdout)
-        cpu_s = after.children_user - before.children_user + after.children_system - before.children_system
-        return Sample(self.name, size, (cpu_s - start_cpu_s) / requests * 1e6, requests / elapsed_s)
-
-
-def installed_clients(base_url: str) -> Iterator[Client]:
-    """Find the clients of this machine, http_load first."""
-    own = [sys.executable, __file__, "http_load", base_url]
-    yield Client("http_load", own, "", http_load_done)
-    if wrk := shutil.which("wrk"):
-        yield Client("wrk", [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{RUN_S}s"], base_url, wrk_done)
-    if ab := shutil.which("ab"):
-        yield Client("ab -k", [ab, "-k", "-q", f"-c{CONNECTIONS}", f"-n{AB_REQUESTS}"], base_url, ab_done)
+    def run(self, round_number: int, target: str, url: str, seconds: float) -> Sample:
+        """Let it load the target for one turn."""
+        before_s = children_cpu_s()
+        ran = subprocess.run(
+            [*self.command, url], capture_output=True, text=True, check=True, timeout=seconds + GRACE_S
+        )
+        cpu_s = children_cpu_s() - before_s
+        done = self.read(ran.stdout)
+        if done.errors:
+            raise RuntimeError(f"{self.name}: {done.errors} of {done.requests} requests to {url} failed")
+        cpu_us = (cpu_s if done.cpu_s is None else done.cpu_s) / done.requests * 1e6
+        return Sample(round_number, target, self.name, cpu_us, done.rate_rps)
 
 
-def take_turns(clients: list[Client]) -> Iterator[Sample]:
-    """Let the clients load the server with each size in turn, several times over."""
-    for _ in range(ROUNDS):
-        for size, length in SIZES.items():
-            for client in clients:
-                yield client.run(size, length)
+def children_cpu_s() -> float:
+    """Return the CPU time of all processes that were run and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def installed_generators(seconds: int) -> Iterator[Generator]:
+    """Find the generators of this machine, http_load first; what is missing is said."""
+    yield Generator(OWN, [sys.executable, __file__, "--seconds", str(seconds), "--load"], read_own)
+    options = {
+        WRK: ["-t1", f"-c{CONNECTIONS}", f"-d{seconds}s"],
+        H2LOAD: ["--h1", "-t1", f"-c{CONNECTIONS}", f"-D{seconds}"],
+    }
+    readers = {WRK: read_wrk, H2LOAD: read_h2load}
+    for name, arguments in options.items():
+        if path := shutil.which(name):
+            yield Generator(name, [path, *arguments], readers[name])
+        else:
+            print(f"{name} is missing, so nothing is compared with it: install {PACKAGES[name]}")
+
+
+def take_turns(generators: list[Generator], targets: dict[str, str], rounds: int, seconds: int) -> Iterator[Sample]:
+    """Let every generator load every target, in another order each round."""
+    for number in range(rounds):
+        first = number % len(generators)
+        for target, url in targets.items():
+            for generator in generators[first:] + generators[:first]:
+                yield generator.run(number, target, url, seconds)
+
+
+def ratio(samples: list[Sample], target: str, other: str, value: Callable[[Sample], float]) -> float | None:
+    """Return the median, over the rounds, of a figure of http_load's to that of another generator's."""
+    of_target = [sample for sample in samples if sample.target == target]
+    own, others = (
+        {sample.round: value(sample) for sample in of_target if sample.generator == name} for name in (OWN, other)
+    )
+    return round(statistics.median(own[number] / others[number] for number in others), 3) if others else None
+
+
+def cpu_of(sample: Sample) -> float:
+    """Return the cost of a request."""
+    return sample.cpu_us_per_request
+
+
+def rate_of(sample: Sample) -> float:
+    """Return the throughput."""
+    return sample.rate_rps
 
 
 def report(samples: list[Sample]) -> str:
-    """Return the table, and the line of JSON with the worst of the sizes."""
-    names = list(dict.fromkeys(sample.client for sample in samples))
-    lines = [f"{'response':10}{'client':12}{'us CPU/request':>16}{'requests/s':>13}{'ratio':>9}"]
-    ratios: dict[str, list[float]] = {name: [] for name in names}
-    own_us: list[float] = []
-    for size in SIZES:
-        of_size = [sample for sample in samples if sample.size == size]
-        own_us.append(median_cost(of_size, "http_load"))
-        for name in names:
-            cost = median_cost(of_size, name)
-            rate = statistics.median(sample.rate_rps for sample in of_size if sample.client == name)
-            ratios[name].append(own_us[-1] / cost)
-            lines.append(f"{size:10}{name:12}{cost:16.1f}{rate:13,.0f}{ratios[name][-1]:9.2f}")
-    lines.append(f"ratio: CPU of http_load to CPU of the client; bars: {MAX_CPU_RATIO:g} and {MAX_CPU_US:g} us")
+    """Return the table, and the line of JSON."""
+    targets = list(dict.fromkeys(sample.target for sample in samples))
+    lines = [f"{'target':8}{'generator':12}{'us CPU/request':>16}{'requests/s':>13}{'cpu ratio':>11}{'rate ratio':>12}"]
+    for target in targets:
+        for name in dict.fromkeys(sample.generator for sample in samples):
+            mine = [sample for sample in samples if (sample.target, sample.generator) == (target, name)]
+            cost, rate = (statistics.median(map(value, mine)) for value in (cpu_of, rate_of))
+            ratios = (ratio(samples, target, name, value) for value in (cpu_of, rate_of))
+            cells = "".join(f"{cell:{width}.3f}" for cell, width in zip(ratios, (11, 12), strict=True))
+            lines.append(f"{target:8}{name:12}{cost:16.1f}{rate:13,.0f}{cells}")
+    costly, limited = targets[0], targets[-1]
+    lines.append(
+        f"ratio: http_load to the generator of the line; to be reached: CPU {MAX_CPU_RATIO:g} at most ({costly}), "
+        f"rate {MIN_THROUGHPUT_RATIO:g} at least ({limited})"
+    )
     summary = {
-        "cpu_ratio_vs_wrk": round(max(ratios["wrk"]), 2) if "wrk" in ratios else None,
-        "cpu_ratio_vs_ab": round(max(ratios["ab -k"]), 2) if "ab -k" in ratios else None,
-        "cpu_us_per_request": round(max(own_us), 2),
+        "cpu_ratio_vs_wrk": ratio(samples, costly, WRK, cpu_of),
+        "throughput_ratio_vs_wrk": ratio(samples, limited, WRK, rate_of),
+        "throughput_ratio_vs_h2load": ratio(samples, limited, H2LOAD, rate_of),
     }
     return "\n".join([*lines, json.dumps(summary)])
 
 
-def median_cost(samples: list[Sample], client: str) -> float:
-    """Return a client's CPU time per request in microseconds."""
-    return statistics.median(sample.cpu_us_per_request for sample in samples if sample.client == client)
+def read_arguments() -> argparse.Namespace:
+    """Return what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--url", help="what to load, in place of the benchmark's own server")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each generator  [default: %(default)s]")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="length of a turn  [default: %(default)s]")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--load", metavar="URL", help=argparse.SUPPRESS)
+    return parser.parse_args()
 
 
 def main() -> None:
     """Measure, and print the report."""
-    with running_server() as base_url:
-        clients = list(installed_clients(base_url))
-        if len(clients) == 1:
-            raise SystemExit("neither wrk nor ab is installed; install the package wrk or apache2-utils")
-        samples = list(take_turns(clients))
-    print(report(samples))  # noqa: T201  # what the program is for
+    arguments = read_arguments()
+    if arguments.serve:
+        asyncio.run(serve())
+        return
+    if arguments.load:
+        load_once(arguments.load, float(arguments.seconds))
+        return
+    generators = list(installed_generators(arguments.seconds))
+    if len(generators) == 1:
+        raise SystemExit("there is nothing to compare http_load with")
+    if arguments.url:
+        samples = list(take_turns(generators, {"url": arguments.url}, arguments.rounds, arguments.seconds))
+    else:
+        with own_targets() as targets:
+            samples = list(take_turns(generators, targets, arguments.rounds, arguments.seconds))
+    print(report(samples))  # what the program is for
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["serve"]:
-        asyncio.run(serve())
-    elif sys.argv[1:2] == ["http_load"]:
-        http_load_once(sys.argv[2], sys.argv[3])
-    else:
-        main()
+    main()

@@ -47,6 +47,12 @@ def test_a_real_report_of_a_candidate_that_booted_a_worker() -> None:
     assert found.usage.application == pytest.approx((40.53 - 24.24 + 19.64 - 2.57) / 18)
 
 
+def test_a_result_that_the_load_generator_refuses_counts_as_disturbed() -> None:
+    report = raw_report(2, 400.0)
+    report["load"]["generator"]["refused_reason"] = "a worker used 0.97 of its CPU"
+    assert convert(report).disturbances == ("load generator: a worker used 0.97 of its CPU",)
+
+
 def test_a_reload_boots_every_worker() -> None:
     report = raw_report(3, 400.0)
     report["applied"]["reloaded"] = True
