@@ -20,7 +20,7 @@ CANCEL_POLL_S = 0.2
 # Beyond the load itself, a trial may boot workers one after the other.
 PLAYBOOK_LIMIT_S = 1800
 REPORT_TASK = "Report"
-UNREACHABLE_HINT = "check that `ansible {host} -m ping` works"
+UNREACHABLE_HINT = "check that `ansible -i {inventory} {host} -m ping` works"
 OUTPUT_LINES = 8
 
 
@@ -173,7 +173,7 @@ class AnsibleTarget:
 
     def _failure(self, playbook: str, outcome: Outcome) -> HostError:
         if outcome.unreachable:
-            hint = UNREACHABLE_HINT.format(host=self._host)
+            hint = UNREACHABLE_HINT.format(inventory=self._inventory, host=self._host)
             return HostError(f"{self._host} cannot be reached: {outcome.failure}", remedy=hint)
         reason = outcome.failure or " / ".join(outcome.output[-OUTPUT_LINES:]) or f"status {outcome.status}"
         return HostError(f"{playbook} failed on {self._host}: {reason}")

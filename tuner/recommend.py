@@ -116,8 +116,7 @@ def recommend(request: Request, actors: Actors) -> Outcome:
     """
     with nullcontext() if request.dry_run else actors.journal.lock():
         actors.progress.step(f"Looking at {request.host}")
-        # A value that cannot be written is found out before minutes of measuring, not after.
-        before = actors.inventory.plan(request.host, VARIABLE, 1) if request.write else None
+        before = _check_writable(request, actors) if request.write else None
         _restore_what_was_left(request, actors)
         inspection = actors.target.inspect()
         plan = _plan(request, inspection, actors)
@@ -128,6 +127,16 @@ def recommend(request: Request, actors: Actors) -> Outcome:
         outcome = _measure_and_settle(request, inspection, plan, before, actors)
         actors.journal.close_run(to_summary(outcome))
         return outcome
+
+
+def _check_writable(request: Request, actors: Actors) -> Edit:
+    """Find out before minutes of measuring, not after, that the number cannot be written."""
+    try:
+        return actors.inventory.plan(request.host, VARIABLE, 1)
+    except InputError as error:
+        if "set it yourself" in error.remedy:  # to which number, nobody knows yet
+            error.remedy = f"make {VARIABLE} a plain number there, or measure without writing (--no-write)"
+        raise
 
 
 def _plan(request: Request, inspection: Inspection, actors: Actors) -> Plan:

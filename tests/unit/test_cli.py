@@ -66,12 +66,12 @@ BAD_INPUT: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
     "a template": (
         RECOMMEND,
         {"host_vars/prod1.yml": "strapi_instances: '{{ cpus }}'\n"},
-        r"prod1\.yml:1 has a template as the value; set it yourself: strapi_instances: 1",
+        r"prod1\.yml:1 has a template as the value; make strapi_instances a plain number there, or measure without",
     ),
     "a vaulted value": (
         RECOMMEND,
         {"host_vars/prod1.yml": VAULTED},
-        r"prod1\.yml:1 has a value tagged !vault; set it yourself: strapi_instances: 1",
+        r"prod1\.yml:1 has a value tagged !vault; make strapi_instances a plain number there, or measure without",
     ),
     "an address that is a template": (
         RECOMMEND,
