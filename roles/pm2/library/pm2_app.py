@@ -158,6 +158,9 @@ from ansible.module_utils.basic import AnsibleModule
 RELOADED_SETTINGS = ("node_args", "listen_timeout", "kill_timeout", "min_uptime", "max_restarts", "wait_ready")
 FROZEN_SETTINGS = {"cwd": "pm_cwd", "script": "pm_exec_path"}
 FROZEN_LOGS = {"out_file": "pm_out_log_path", "error_file": "pm_err_log_path"}
+# pm2's daemon keeps the listening socket until the last old worker has gone, so that a new worker cannot listen on
+# another address of the same port: a reload would end them all.
+FROZEN_VARIABLES = ("HOST",)
 POLL_S = 0.2
 # A worker younger than this may be in a crash loop, which the process list shows as online.
 SETTLED_MS = 10_000
@@ -245,13 +248,15 @@ def find_differences(desired: dict[str, Any], entry: dict[str, Any]) -> tuple[li
     # An absent value and an empty list of arguments are one and the same to pm2.
     reload = [key for key in reload if desired[key] or running.get(key)]
     environment = desired.get("env") or {}
-    reload += [f"env.{key}" for key, value in environment.items() if str(value) != str(running.get(key))]
+    variables = [key for key, value in environment.items() if str(value) != str(running.get(key))]
+    reload += [f"env.{key}" for key in variables if key not in FROZEN_VARIABLES]
     names = {key: name for key, name in (FROZEN_SETTINGS | FROZEN_LOGS).items() if key in desired}
     frozen = [key for key, name in names.items() if str(desired[key]) != str(running.get(name))]
     unnumbered = {key: LOG_NUMBER.sub("", str(running.get(name))) for key, name in FROZEN_LOGS.items()}
     frozen = [key for key in frozen if str(desired[key]) != unnumbered.get(key)]
     if "exec_mode" in desired and not str(running.get("exec_mode", "")).startswith(str(desired["exec_mode"])):
         frozen.append("exec_mode")
+    frozen += [f"env.{key}" for key in variables if key in FROZEN_VARIABLES]
     return reload, frozen
 
 
