@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -235,6 +236,40 @@ def seed(  # noqa: PLR0913 one argument for each option of the command
         if made
         else f"{path} on {host} holds {count} entries or more already; none were added."
     )
+
+
+@cli.command()
+@click.argument("hosts", type=click.File("r"))
+@click.option("--runs", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs on each host.")
+@click.option(
+    "--method",
+    type=click.Choice(["tuner", "article", "vcpus", "max", "optuna"]),
+    default="tuner",
+    show_default=True,
+    help="Who decides: the tuner's sequential search, or what people do today.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a run on standard output.")
+def simulate(hosts: TextIO, runs: int, method: str, *, as_json: bool) -> None:
+    """Run a decision on simulated hosts with a simulated clock: how many trials and minutes would it take?
+
+    HOSTS is a file with one JSON object a line, or - for standard input. The sequential search that decides here is not
+    the one of `recommend` yet, which measures a fixed number of rounds.
+
+    \b
+    Example:
+      tuner simulate hosts.jsonl --runs 20
+      echo '{"name": "h1", "cpu_budget": 2, "throughput": {"1": 428, "2": 478, "3": 400}}' | tuner simulate -
+    """  # noqa: D301 the mark with which click keeps lines as they are
+    from tuner import simulate as use_case  # noqa: PLC0415 half a second, which --help must not pay
+
+    models = list(use_case.parse_hosts(hosts))
+    results = []
+    for result in use_case.simulate(models, method=method, runs=runs):
+        results.append(result)
+        line = result.to_json()
+        text = f"{line['name']}: {line['verdict']}, {line['instances']} instances, {line['trials']} trials, "
+        click.echo(json.dumps(line) if as_json else f"{text}{line['simulated_s'] / 60:.1f} min")
+    click.echo(use_case.summarise(models, results).sentence(), err=True)
 
 
 def main() -> None:

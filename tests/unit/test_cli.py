@@ -14,7 +14,7 @@ from support import ROOT
 from tuner import __version__, cli
 from tuner.ansible_target import AnsibleTarget
 
-COMMANDS = ("inspect", "recommend", "seed")
+COMMANDS = ("inspect", "recommend", "seed", "simulate")
 RECOMMEND = ("recommend", "--host", "prod1", "-i", "hosts.yml", "--url", "/api/articles")
 VAULTED = "strapi_instances: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6231\n"
 
@@ -148,7 +148,7 @@ def test_help_shows_examples_exit_codes_and_every_command(typed: Typed) -> None:
 def test_each_command_s_help_shows_an_example(typed: Typed, command: str, option: str) -> None:
     found = typed(command, option)
     assert (found.code, found.err) == (0, "")
-    assert re.search(rf"Examples?:\n    tuner {command} --host \w+", found.out)
+    assert re.search(rf"Examples?:\n    tuner {command} (--host \w+|hosts\.jsonl)", found.out)
     assert "\\b" not in found.out
 
 

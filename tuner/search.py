@@ -1,0 +1,459 @@
+"""Which count to measure next, when to stop, and what to choose. Pure.
+
+The method in one paragraph: the counts are first measured on the way up, each about twice the last, for as long as
+throughput grows. From then on, `tuner.posterior` says after each sweep which curves are compatible with all trials so
+far, as a thousand sampled curves. In each of them some counts are right: within the tolerance of the best, give or take
+two fifths of it, with no smaller one so. The count that is right in most of the curves is the candidate to be chosen,
+and the share of curves in which it is right is how sure that is. Once that reaches the confidence asked for, and still
+does when sampled more thoroughly, the run stops; else the next sweep measures those counts that narrow down the most
+whether the candidate is too small or too large. A sweep goes from its largest count downwards, since stopping workers
+costs nothing and booting them does. A trial that sensors call contaminated is repeated at once, at most twice, and says
+nothing about throughput; one that is only low is never dropped: it is weighed against the curve as what a hidden burst
+would do, and the more so beside contaminated ones. Since the confidence is a probability given all that was measured,
+it holds whenever one stops; it rests on what `tuner.curve` and `tuner.likelihood` assume, which is why its calibration
+is tested on simulated hosts, some of shapes that are not assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.curve import Floats
+from tuner.likelihood import Observation
+from tuner.model import Verdict
+from tuner.posterior import Posterior, fit
+
+# How much of the tolerance may be missing or left over: a choice within 5 % of the best may be 7 % below it, and may
+# not be larger than one that is within 3 %.
+LEEWAY = 0.4
+# Probability of being right at which a run stops, by the number of counts: among many of them the last half per cent
+# would double the trials. What is wrong in the end is fewer than this allows, since most runs stop at more.
+CONFIDENCE, CONFIDENCE_OF_MANY = 0.995, 0.985
+CERTIFIED_CONFIDENCE = 0.95
+# A thousand samples tell no probability above this.
+HIGHEST_SAID = 0.999
+MOST_REPEATS = 2
+# Fewer than this tell nothing of how much the measurements vary; among many counts there is more to be mistaken about.
+FEWEST_TRIALS = ((6, 8), (24, 12))
+FEWEST_TRIALS_OF_MANY = 18
+MANY = 25
+# The way up ends after two steps that each gave less than this.
+SMALLEST_GAIN = 0.02
+# How much the time of a trial counts against what it tells: 0 saves trials, 1 saves time.
+COST_POWER = 0.35
+# Sweeps of few trials stop sooner, sweeps of many boot less often; by the number of counts.
+SWEEP_TRIALS = ((6, 2), (39, 4))
+SWEEP_TRIALS_OF_MANY = 6
+# The most trials: few counts, and so many more for each doubling of their number.
+MOST_TRIALS_BASE, MOST_TRIALS_PER_DOUBLING = 24, 10
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What trials cost in time, in seconds.
+
+    Attributes:
+        boot_s: Boot of one worker; they boot one after the other.
+        cold_s: Warm-up of a trial for which workers were booted.
+        warm_s: Warm-up of another.
+        measure_s: Measuring, with all that a trial costs besides.
+    """
+
+    boot_s: float = 3.0
+    cold_s: float = 10.0
+    warm_s: float = 2.0
+    measure_s: float = 8.0
+
+    def trial_s(self, running: int, instances: int) -> float:
+        """What one trial takes when so many instances run before it."""
+        booted = max(0, instances - running)
+        return booted * self.boot_s + (self.cold_s if booted else self.warm_s) + self.measure_s
+
+
+@dataclass(frozen=True)
+class SearchDecision:
+    """What the trials say.
+
+    Attributes:
+        verdict: How sure it is; `certified` when the choice is right without leeway too.
+        instances: The chosen count; None when unresolved.
+        guess: The likeliest count, whatever the verdict; None before any trial.
+        probability: Probability that the guess is right, 0 to 1.
+        resolution: Half-width of the 95 % interval of its throughput relative to the best, 0 to 1.
+        stop_reason: Why the run ended.
+        sentence: The verdict with its reason, for a person.
+        remedy: What would resolve it, or "".
+    """
+
+    verdict: Verdict
+    instances: int | None
+    guess: int | None
+    probability: float
+    resolution: float | None
+    stop_reason: str
+    sentence: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One posterior, judged: the index of the candidate to be chosen and what speaks for it."""
+
+    place: int
+    probability: float
+    strict: float
+    too_small: float
+    too_large: float
+
+
+class Search:
+    """A run of trials, told one by one.
+
+    Args:
+        counts: Counts that may be chosen.
+        cpu_budget: CPUs that the application may use.
+        current: Instances that run now.
+        tolerance: Throughput one is willing to give up for fewer instances, 0 to 1.
+        seed: Seed of the sampling; the same trials then lead to the same decision.
+        costs: What trials cost in time.
+        confidence: Probability of being right at which the run stops; None takes one that fits the number of counts.
+        most_trials: When to give up; None takes a number that fits the number of counts.
+        most_s: Time after which no further sweep begins, by `costs`; None is no limit.
+    """
+
+    def __init__(  # noqa: PLR0913 each is a choice of the user or a fact of the host
+        self,
+        counts: Sequence[int],
+        cpu_budget: float,
+        *,
+        current: int = 1,
+        tolerance: float = 0.05,
+        seed: int = 0,
+        costs: Costs | None = None,
+        confidence: float | None = None,
+        most_trials: int | None = None,
+        most_s: float | None = None,
+    ) -> None:
+        self._counts = tuple(sorted(set(counts)))
+        if not self._counts:
+            raise ValueError("a search needs at least one count")
+        self._budget = max(1.0, cpu_budget)
+        self._tolerance, self._seed = tolerance, seed
+        number = len(self._counts)
+        self._confidence = confidence or (CONFIDENCE if number < MANY else CONFIDENCE_OF_MANY)
+        self._fewest = next((n for most, n in FEWEST_TRIALS if number <= most), FEWEST_TRIALS_OF_MANY)
+        self._sweep = next((n for most, n in SWEEP_TRIALS if number <= most), SWEEP_TRIALS_OF_MANY)
+        self._costs = costs or Costs()
+        self._most_trials = most_trials or MOST_TRIALS_BASE + round(MOST_TRIALS_PER_DOUBLING * math.log2(number))
+        self._most_s = math.inf if most_s is None else most_s
+        self._running, self._spent_s, self._repeats = current, 0.0, 0
+        self._trials: list[Observation] = []
+        self._excluded: dict[int, str] = {}
+        self._climb = list(first_counts(self._counts, self._budget))
+        self._climbed: list[float] = []
+        self._queue: list[int] = []
+        self._posterior: Posterior | None = None
+        self._stop_reason = ""
+
+    def next(self) -> int | None:
+        """Say which count to measure next; None when the run is over."""
+        if len(self._left()) <= 1:
+            self._stop_reason = self._stop_reason or "one candidate is left"
+        while not self._stop_reason:
+            queue = self._climb or self._queue
+            if queue and queue[0] not in self._excluded:
+                return queue[0]
+            if queue:
+                queue.pop(0)
+            else:
+                self._plan_sweep()
+        return None
+
+    def tell(self, instances: int, log_throughput: float, *, contaminated: bool = False) -> None:
+        """Note what a trial measured.
+
+        Args:
+            instances: The count, normally the one that `next` gave.
+            log_throughput: Natural logarithm of its steady throughput.
+            contaminated: Whether sensors say that it was disturbed.
+
+        Raises:
+            ValueError: When the count cannot be chosen.
+        """
+        if instances not in self._counts:
+            raise ValueError(f"{instances} is none of the counts of this search")
+        self._trials.append(Observation(instances, log_throughput, contaminated))
+        self._posterior = None
+        self._spent_s += self._costs.trial_s(self._running, instances)
+        self._running = instances
+        queue = self._climb or self._queue
+        if not queue or queue[0] != instances:
+            return
+        if contaminated and self._repeats < MOST_REPEATS:
+            self._repeats += 1
+            return
+        self._repeats = 0
+        queue.pop(0)
+        if queue is self._climb and not contaminated:
+            self._climbed.append(log_throughput)
+            if _flat(self._climbed):
+                self._climb.clear()
+
+    def exclude(self, instances: int, reason: str) -> None:
+        """Take a count out of the choice whatever its throughput: errors, memory, restarts."""
+        self._excluded[instances] = reason
+        self._posterior = None
+
+    def _left(self) -> tuple[int, ...]:
+        return tuple(count for count in self._counts if count not in self._excluded)
+
+    def _informative(self) -> bool:
+        """Whether any trial says something of the counts that are left."""
+        left = self._left()
+        return any(not trial.contaminated and trial.instances in left for trial in self._trials)
+
+    def _fit(self, *, thorough: bool = False) -> Posterior:
+        """The posterior over the counts that are left."""
+        if self._posterior is None or thorough:
+            left = self._left()
+            usable = [trial for trial in self._trials if trial.instances in left]
+            self._posterior = fit(left, self._budget, usable, seed=self._seed, thorough=thorough)
+        return self._posterior
+
+    def _plan_sweep(self) -> None:
+        """Look at what is known, and either stop or fill the queue."""
+        left = self._left()
+        if not self._informative():
+            if len(self._trials) >= self._most_trials:
+                self._stop_reason = "every trial was contaminated"
+            else:
+                self._queue = [min(left, key=lambda count: abs(count - self._running))]
+            return
+        posterior = self._fit()
+        judgement = judge(posterior, self._tolerance)
+        if self._enough_trials() and judgement.probability >= self._confidence:
+            # Sampled probabilities vary, and of many looks one is lucky: the last one is taken more thoroughly.
+            posterior = self._fit(thorough=True)
+            judgement = judge(posterior, self._tolerance)
+        if self._enough_trials() and judgement.probability >= self._confidence:
+            self._stop_reason = f"the choice is right with {_sure(judgement.probability)} probability"
+        elif len(self._trials) >= self._most_trials:
+            self._stop_reason = f"{len(self._trials)} trials were measured"
+        elif self._spent_s >= self._most_s:
+            self._stop_reason = f"{self._most_s:.0f} s were spent"
+        else:
+            room = max(1, min(self._sweep, self._most_trials - len(self._trials)))
+
+            def cost_s(place: int, top: int) -> float:
+                ready = max(self._running, left[top]) if top >= 0 else self._running
+                return float(self._costs.trial_s(ready, left[place]) ** COST_POWER)
+
+            places = plan_sweep(posterior, judgement, self._tolerance, room, cost_s)
+            self._queue = [left[place] for place in places]
+
+    def _enough_trials(self) -> bool:
+        return sum(not trial.contaminated for trial in self._trials) >= self._fewest
+
+    def decision(self) -> SearchDecision:
+        """Decide from all trials so far; may be called at any time."""
+        left = self._left()
+        reason = self._stop_reason or "the run was stopped"
+        if not left:
+            return SearchDecision(Verdict.UNFIT, None, None, 0.0, None, reason, "No candidate kept the limits.")
+        if len(left) == 1:
+            sentence = f"{_instances(left[0])}: the only candidate{' that kept the limits' if self._excluded else ''}."
+            return SearchDecision(Verdict.CERTIFIED, left[0], left[0], 1.0, None, reason, sentence)
+        if not self._informative():
+            sentence = "Unresolved: no trial was free of disturbance."
+            return SearchDecision(
+                Verdict.UNRESOLVED, None, None, 0.0, None, reason, sentence, "measure when the host is quieter"
+            )
+        return self._decide(left, reason)
+
+    def _decide(self, left: tuple[int, ...], reason: str) -> SearchDecision:
+        posterior = self._fit()
+        judgement = judge(posterior, self._tolerance)
+        guess = left[judgement.place]
+        relative = np.exp(posterior.curves[:, judgement.place] - posterior.curves.max(axis=1))
+        low, middle, high = (float(q) for q in np.quantile(relative, [0.025, 0.5, 0.975]))
+        half = (high - low) / 2
+        best = left[int(np.argmax(posterior.curves.mean(axis=0)))]
+        count = len(self._trials)
+        common = (guess, judgement.probability, half, reason)
+        if not self._enough_trials() or judgement.probability < self._confidence:
+            others = _likely(posterior, left, self._tolerance)
+            sentence = (
+                f"Unresolved: {_list(others)} instances are all possible after {count} trials; "
+                f"{guess} is the likeliest, with {judgement.probability:.0%}. "
+                f"A trial varies by {posterior.noise_sd:.1%}."
+            )
+            return SearchDecision(Verdict.UNRESOLVED, None, *common, sentence, self._remedy(judgement))
+        certified = judgement.strict >= CERTIFIED_CONFIDENCE
+        share = f"{100 * self._tolerance:.12g}%"
+        lead = (
+            f"the best, and no smaller count is within {share} of it"
+            if guess == best
+            else f"the smallest count within {share} of the best "
+            f"({best}: {1 / middle - 1:+.1%} [{1 / high - 1:+.1%}, {1 / low - 1:+.1%}])"
+        )
+        sentence = f"{_instances(guess)}: {lead}, with {_sure(judgement.probability)} probability after {count} trials."
+        return SearchDecision(Verdict.CERTIFIED if certified else Verdict.RESOLVED, guess, *common, sentence)
+
+    def _remedy(self, judgement: Judgement) -> str:
+        """About how much more it would take: what is not known yet shrinks with the root of the trials."""
+        if not self._enough_trials():
+            return f"measure at least {self._fewest} trials"
+        from scipy.stats import norm  # noqa: PLC0415 half a second, which `tuner --help` must not pay
+
+        have = float(norm.ppf(max(0.55, min(judgement.probability, self._confidence))))
+        more = math.ceil(len(self._trials) * ((float(norm.ppf(self._confidence)) / have) ** 2 - 1)) + 1
+        if more > 2 * self._most_trials:
+            return "measure when the host is quieter, or longer (--duration); more trials alone would take too many"
+        minutes = more * (self._costs.warm_s + self._costs.measure_s) / 60
+        return f"about {more} more trials, {minutes:.0f} min and what booting takes"
+
+
+def first_counts(counts: Sequence[int], budget: float) -> tuple[int, ...]:
+    """The counts of the way up: the smallest, then each about twice the last, and the CPU budget.
+
+    Up to a few counts these are all; the largest is among them where it is cheap to boot.
+
+    Args:
+        counts: All counts, ascending.
+        budget: CPU budget.
+    """
+    if len(counts) <= 4:  # noqa: PLR2004 each of so few
+        return tuple(counts)
+    wanted = {1.0, budget}
+    size = budget
+    while size > 1:
+        # Far below the budget coarser steps do: the answer is seldom there.
+        size /= 2 if size > budget / 6 else 4
+        wanted.add(size)
+    chosen = {min(counts, key=lambda count: (abs(math.log(count / want)), count)) for want in wanted}
+    return tuple(sorted(chosen | ({counts[-1]} if len(counts) < MANY else set())))
+
+
+def _flat(climbed: Sequence[float]) -> bool:
+    """Whether the last two steps of the way up gave nothing."""
+    if len(climbed) < 4:  # noqa: PLR2004 a curve needs so many points before it can be called flat
+        return False
+    return climbed[-1] < climbed[-2] + SMALLEST_GAIN and climbed[-2] < climbed[-3] + SMALLEST_GAIN
+
+
+def right_counts(curves: Floats, tolerance: float, leeway: float = LEEWAY) -> npt.NDArray[np.bool_]:
+    """Which counts are right in which curve, shape (samples, counts).
+
+    Args:
+        curves: Log throughput, shape (samples, counts).
+        tolerance: Throughput one is willing to give up, 0 to 1.
+        leeway: Share of the tolerance by which a choice may miss it on either side.
+    """
+    below = curves - curves.max(axis=1, keepdims=True)
+    enough = below >= math.log(1 - (1 - leeway) * tolerance)
+    first = np.argmax(enough, axis=1)
+    places = np.arange(curves.shape[1])
+    right: npt.NDArray[np.bool_] = (below >= math.log(1 - (1 + leeway) * tolerance)) & (places <= first[:, np.newaxis])
+    return right
+
+
+def judge(posterior: Posterior, tolerance: float) -> Judgement:
+    """Find the count that is right in most of the curves."""
+    curves = posterior.curves
+    shares = right_counts(curves, tolerance).mean(axis=0)
+    place = int(np.argmax(shares))
+    below = curves - curves.max(axis=1, keepdims=True)
+    too_small = below[:, place] < math.log(1 - (1 + LEEWAY) * tolerance)
+    return Judgement(
+        place=place,
+        probability=float(shares[place]),
+        strict=float(right_counts(curves, tolerance, leeway=0.0)[:, place].mean()),
+        too_small=float(too_small.mean()),
+        too_large=float(1 - shares[place] - too_small.mean()),
+    )
+
+
+def plan_sweep(
+    posterior: Posterior, judgement: Judgement, tolerance: float, size: int, cost_s: Callable[[int, int], float]
+) -> list[int]:
+    """Choose the trials that narrow down the most, for their time, whether the choice is too small or too large.
+
+    Both are read off the curves as margins: how far the choice is below the best, and how far below the best the
+    counts smaller than it are. Greedily the trial is taken that removes most of the variance of the margins for its
+    time, as if all were Gaussian, weighted by how likely each error is (Krause and Guestrin, "Near-optimal nonmyopic
+    value of information in graphical models", 2005).
+
+    Args:
+        posterior: What is known.
+        judgement: The candidate to be chosen.
+        tolerance: Throughput one is willing to give up, 0 to 1.
+        size: Number of trials.
+        cost_s: Seconds that a trial at one place adds to a sweep whose largest count is at the other place, or -1.
+
+    Returns:
+        Places of the counts, from the largest downwards.
+    """
+    curves = posterior.curves
+    centred = curves - curves.mean(axis=0)
+    margins, importance = _margins(curves, judgement, tolerance)
+    noise = posterior.noise_sd**2 + 1e-6
+    # All trials of a sweep share their drift, so that only their differences count.
+    covariance = centred.T @ centred / len(curves) + posterior.drift_sd**2
+    cross = margins @ centred / len(curves)
+    chosen: list[int] = []
+    for _ in range(min(size, curves.shape[1])):
+        top = max(chosen, default=-1)
+        cost = np.array([cost_s(place, top) for place in range(curves.shape[1])])
+        gains = (importance[:, np.newaxis] * cross**2).sum(axis=0) / (np.diag(covariance) + noise) / cost
+        # Each count once a sweep: a burst over consecutive trials must not hit the same count twice.
+        gains[chosen] = -1.0
+        place = int(np.argmax(gains))
+        chosen.append(place)
+        column = covariance[:, place] / (covariance[place, place] + noise)
+        cross = cross - np.outer(cross[:, place], column)
+        covariance = covariance - np.outer(covariance[:, place], column)
+    return sorted(chosen, reverse=True)
+
+
+def _margins(curves: Floats, judgement: Judgement, tolerance: float) -> tuple[Floats, Floats]:
+    """Margins of the choice in each curve, centred, shape (1 or 2, samples), and how much each matters."""
+    best = curves.max(axis=1)
+    margins = [curves[:, judgement.place] - best]
+    errors = [judgement.too_small]
+    if judgement.place:
+        margins.append(curves[:, : judgement.place].max(axis=1) - best)
+        errors.append(judgement.too_large)
+    table = np.array(margins)
+    limits = np.log1p([-(1 + LEEWAY) * tolerance, -(1 - LEEWAY) * tolerance])[: len(margins)]
+    # Near its limit a margin matters most; far from it nothing about it has to be known.
+    distance = (table.mean(axis=1) - limits) / (table.std(axis=1) + 0.02)
+    importance = (np.array(errors) + 0.005) * (np.exp(-0.5 * distance**2) + 0.05)
+    return table - table.mean(axis=1, keepdims=True), importance
+
+
+def _likely(posterior: Posterior, counts: Sequence[int], tolerance: float) -> list[int]:
+    """A few counts that between them are right in most curves, ascending."""
+    shares = right_counts(posterior.curves, tolerance).mean(axis=0)
+    likely = [count for count, share in zip(counts, shares, strict=True) if share > 0.1]  # noqa: PLR2004
+    top = sorted(zip(shares, counts, strict=True), reverse=True)[:2]
+    return sorted({*likely, *(count for _, count in top)})
+
+
+def _sure(probability: float) -> str:
+    """A probability in words; that of a thousand samples is never called certain."""
+    return f"{probability:.1%}" if probability < HIGHEST_SAID else f"more than {HIGHEST_SAID:.1%}"
+
+
+def _instances(count: int) -> str:
+    return "1 instance" if count == 1 else f"{count} instances"
+
+
+def _list(counts: Sequence[int]) -> str:
+    if len(counts) > 4:  # noqa: PLR2004 a range reads better then
+        return f"{counts[0]} to {counts[-1]}"
+    return " and ".join([", ".join(map(str, counts[:-1])), str(counts[-1])]) if len(counts) > 1 else str(counts[0])
