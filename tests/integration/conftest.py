@@ -6,11 +6,23 @@ import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from deployed import DeployedHost, make_host
 from support import ROOT
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[DeployedHost]:
+    """A host on which nothing is deployed yet, one for each file of tests."""
+    made = make_host()
+    try:
+        yield made
+    finally:
+        made.remove()
 
 
 @pytest.fixture(scope="session")

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deployed import DeployedHost, make_host
+from deployed import DeployedHost
 from support import ROOT
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def host() -> Iterator[DeployedHost]:
-    made = make_host()
-    try:
-        yield made
-    finally:
-        made.remove()
 
 
 def one_line(output: str) -> str:

@@ -12,22 +12,13 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from deployed import HOST, DeployedHost, make_host
+from deployed import HOST, DeployedHost
 
 pytestmark = pytest.mark.integration
 
 VERSION = "22.20.0"
 ARCHITECTURE = {"x86_64": "x64", "aarch64": "arm64"}[platform.machine()]
 NAME = f"node-v{VERSION}-linux-{ARCHITECTURE}"
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[DeployedHost]:
-    made = make_host()
-    try:
-        yield made
-    finally:
-        made.remove()
 
 
 def provide(host: DeployedHost, **variables: str) -> tuple[int, str]:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from deployed import DeployedHost, make_host
+from deployed import DeployedHost
 from support import ROOT
 
 pytestmark = pytest.mark.integration
 
 SAMPLE = ROOT / "roles" / "strapi" / "files" / "sample"
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[DeployedHost]:
-    made = make_host()
-    try:
-        yield made
-    finally:
-        made.remove()
 
 
 @pytest.fixture(scope="module")
