@@ -12,7 +12,7 @@ PLUGIN = runpy.run_path(str(ROOT / "roles" / "nodejs" / "test_plugins" / "engine
 satisfies_engines = PLUGIN["satisfies_engines"]
 
 VERSIONS = (
-    "16.20.2 18.0.0 18.20.8 20.0.0 20.9.0 20.20.2 21.0.0 22.20.0 23.1.0 24.0.0 26.5.1 27.0.0".split()  # noqa: SIM905
+    "16.20.2 18.0.0 18.20.8 20.0.0 20.9.0 20.20.2 21.0.0 22.20.0 23.1.0 24.0.0 26.5.1 27.0.0".split()  # noqa: SIM905 a list to be read
 )
 
 # A range, and the first and last of each run of those versions that npm's semver 7 takes.

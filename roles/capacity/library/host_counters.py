@@ -291,7 +291,7 @@ def parse_throttling(text: str) -> Throttling | None:
 def cpu_cgroup_folders(root: Path, process: str) -> list[Path]:
     """Return the visible folders of the process's cgroup and its ancestors that can count CPU throttling."""
     lines = (line.split(":", 2) for line in read(root / "proc" / process / "cgroup").split("\n"))
-    paths = {name: line[2] for line in lines if len(line) > 2 for name in line[1].split(",")}  # noqa: PLR2004
+    paths = {name: line[2] for line in lines if len(line) > 2 for name in line[1].split(",")}  # noqa: PLR2004 the three fields of a line
     mounts = {  # a later mount on the same point hides an earlier one
         unescape(point): (unescape(base), "" if kind == "cgroup2" else "cpu", kind, options.split(","))
         for base, point, kind, options in MOUNT_LINE.findall(read(root / "proc" / process / "mountinfo"))
