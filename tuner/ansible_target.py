@@ -12,7 +12,7 @@ import ansible_runner
 
 from tuner.errors import HostError, InterruptedByUserError, RestoreError
 from tuner.interruption import Interruption
-from tuner.model import Deployment, HostCapacity, Inspection, Load, Report
+from tuner.model import Deployment, HostCapacity, Inspection, Load, ProjectWarning, Report
 from tuner.project import ansible_environment
 
 # How soon a wish to stop is noticed, in seconds.
@@ -208,4 +208,8 @@ def to_inspection(host: str, report: Report) -> Inspection:
         database_max_connections=int(database["max_connections"]),
         worker_peak_bytes=max(peaks, default=None),
     )
-    return Inspection(host=host, capacity=capacity, deployment=deployment)
+    warnings = tuple(
+        ProjectWarning(found["file"], int(found["line"]), found["message"], found["fix"])
+        for found in report["warnings"]
+    )
+    return Inspection(host=host, capacity=capacity, deployment=deployment, warnings=warnings)

@@ -72,12 +72,30 @@ class Deployment:
 
 
 @dataclass(frozen=True)
+class ProjectWarning:
+    """Something in the application's project that breaks with several instances.
+
+    Attributes:
+        file: Path from the project's directory.
+        line: Line in it, counted from 1.
+        message: What happens.
+        fix: What to do about it, as an infinitive.
+    """
+
+    file: str
+    line: int
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True)
 class Inspection:
     """What `inspect` tells of one host."""
 
     host: str
     capacity: HostCapacity
     deployment: Deployment
+    warnings: tuple[ProjectWarning, ...] = ()
 
 
 @dataclass(frozen=True)

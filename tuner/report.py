@@ -132,6 +132,16 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
     console.print(grid)
     if capacity.assumed:
         console.print("The application does not run, so these are the limits of a process that Ansible started.")
+    print_warnings(console, inspection)
+
+
+def print_warnings(console: Console, inspection: Inspection) -> None:
+    """Show what in the project breaks with several instances, and how to mend it."""
+    if inspection.warnings:
+        console.print("With more than one instance:")
+    for found in inspection.warnings:
+        text = f"  Warning: {found.file}:{found.line}: {found.message}. To mend it, {found.fix}."
+        console.print(Text(text, style="yellow"))
 
 
 def _limit_in_words(limited_by: str) -> str:
@@ -160,6 +170,8 @@ def print_plan(console: Console, inspection: Inspection, plan: Plan, estimate_s:
     console.print(f"Candidates {counts}; {plan.rounds} rounds, about {clock(estimate_s)}. Upper bounds:")
     for bound in plan.bounds:
         console.print(f"  {bound.limit:>3}  {bound.reason}", markup=False)
+    if max(plan.candidates, default=1) > 1:
+        print_warnings(console, inspection)
 
 
 def print_outcome(console: Console, outcome: Outcome) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from tuner import decide, report
 from tuner.inventory import Edit
-from tuner.model import Bound, Inspection, Plan
+from tuner.model import Bound, Inspection, Plan, ProjectWarning
 from tuner.recommend import Outcome, to_summary
 
 INSPECTION = Inspection("prod1", capacity(2.0), deployment(instances=2))
@@ -147,6 +148,24 @@ def test_an_inspection_names_every_limit() -> None:
     assert rows["memory limit"] == "2,048 MiB"
     assert rows["application"] == "strapi: not running"
     assert "these are the limits of a process that Ansible started" in file.getvalue()
+
+
+@pytest.mark.parametrize(("candidates", "shown"), [((1, 2), True), ((1,), False)])
+def test_what_breaks_with_several_instances_is_shown_where_several_are_tried(
+    candidates: tuple[int, ...],
+    shown: bool,  # noqa: FBT001 a table's column
+) -> None:
+    warning = ProjectWarning("config/server.ts", 7, "cron tasks [all] run once in every instance", "claim a lock")
+    inspection = replace(INSPECTION, warnings=(warning,))
+    expected = [
+        "With more than one instance:",
+        "  Warning: config/server.ts:7: cron tasks [all] run once in every instance. To mend it, claim a lock.",
+    ]
+    plan, asked = io.StringIO(), io.StringIO()
+    report.print_plan(Console(file=plan, width=120), inspection, replace(PLAN, candidates=candidates), 312.0)
+    report.print_inspection(Console(file=asked, width=120), inspection)
+    assert plan.getvalue().splitlines()[-2:] == expected if shown else "Warning" not in plan.getvalue()
+    assert asked.getvalue().splitlines()[-2:] == expected
 
 
 def test_progress_in_a_file_is_plain_lines() -> None:
