@@ -48,6 +48,7 @@ def usage(**more: object) -> Usage:
         "daemon": 0.05,
         "database": None,
         "generator": 0.05,
+        "generator_here": 0.05,
         "foreign": 0.02,
         "steal": 0.0,
         "throttled_share": 0.0,

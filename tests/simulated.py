@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from asked import check
 from records import capacity, deployment
 
 from tuner.errors import HostError, RestoreError
@@ -21,6 +22,7 @@ def raw_report(instances: int, throughput_rps: float, *, started: int = 0) -> di
     counted = [{"pid": 100 + number, "cpu_s": 1.0, "rss_bytes": 2**28} for number in range(instances)]
     host = {"user": 100.0, "system": 20.0, "idle": 1000.0, "steal": 0.0}
     return {
+        "host": "prod1",
         "applied": {"reloaded": False, "started": started, "workers": workers},
         "before": {"time_s": 10.0, "workers": counted, "host_cpu_s": host},
         "after": {"time_s": 20.0, "workers": counted, "host_cpu_s": host},
@@ -32,6 +34,7 @@ def raw_report(instances: int, throughput_rps: float, *, started: int = 0) -> di
             "measured": {"requests": round(throughput_rps * 8), "errors": 0, "errors_by_kind": {"timeout": 0}},
             "latency_us": {"p50": 100_000.0, "p99": 250_000.0},
             "generator": {"cpu_share": 0.05},
+            "hosts": {"prod1": {"cpu_s": 0.4}},
         },
     }
 
@@ -68,11 +71,21 @@ class SimulatedTarget:
         self._broken = broken
         self._trials = 0
 
+    @property
+    def touched(self) -> bool:
+        """Whether anything but looking and asking was done."""
+        return bool(set(self.calls) - {"inspect", "check"})
+
     def inspect(self) -> Inspection:
         """Look at the host; see tuner.target.Target."""
         self.calls.append("inspect")
         found = deployment(instances=self.running, unwell=self.unwell, url=self._url)
         return Inspection("prod1", capacity(2.0), found)
+
+    def check(self, load: Load) -> Report:
+        """Ask what answers in place of the application; see tuner.target.Target."""
+        self.calls.append("check")
+        return check(self._url, load.paths)
 
     def trial(self, instances: int, load: Load) -> Report:
         """Report what the table says; see tuner.target.Target."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ansible_runner
 
-from tuner.errors import HostError, InterruptedByUserError, RestoreError
+from tuner import loads
+from tuner.errors import HostError, InputError, InterruptedByUserError, RestoreError
 from tuner.interruption import Interruption
 from tuner.model import Deployment, HostCapacity, Inspection, Load, ProjectWarning, Report
 from tuner.project import ansible_environment
@@ -22,6 +24,9 @@ PLAYBOOK_LIMIT_S = 1800
 REPORT_TASK = "Report"
 UNREACHABLE_HINT = "check that `ansible -i {inventory} {host} -m ping` works"
 OUTPUT_LINES = 8
+# Strapi writes one entry after the other anyway; a few requests at once hide the way there and back.
+SEED_CONNECTIONS = 8
+SEED_TIMEOUT_S = 30
 
 
 @dataclass
@@ -98,17 +103,37 @@ class AnsibleTarget:
         """Look at the host and the application; see Target."""
         return to_inspection(self._host, self._run("inspect.yml"))
 
+    def check(self, load: Load) -> Report:
+        """Send each request once; see Target."""
+        try:
+            return self._run("check.yml", _requests(load))
+        except HostError as error:  # nothing was touched, and the answers themselves are in the report
+            raise InputError(error.message, remedy=error.remedy) from error
+
+    def seed(self, path: str, entries: Sequence[dict[str, str]]) -> Report:
+        """Add entries to a collection and count them; see tuner.seed.Seedable."""
+        requests = [{"path": path, "name": path, "method": "POST", "body": {"data": entry}} for entry in entries]
+        variables = {
+            "load_requests": requests,
+            "load_path": f"{path}?pagination%5BpageSize%5D=1",
+            "load_ask_everywhere": False,
+            "load_ask_connections": SEED_CONNECTIONS,
+            "load_timeout_s": SEED_TIMEOUT_S,
+        }
+        return self._run("seed.yml", variables)
+
     def trial(self, instances: int, load: Load) -> Report:
         """Measure one candidate; see Target."""
         variables = {
             "strapi_instances": instances,
-            "load_requests": [{"path": path} for path in load.paths],
+            **_requests(load),
             "load_connections": load.connections,
             "load_duration_s": load.duration_s,
             "trial_warmup_cold_s": load.warmup_cold_s,
             "trial_warmup_warm_s": load.warmup_warm_s,
         }
-        return self._run("trial.yml", variables)
+        report = self._run("trial.yml", variables)
+        return {**report, "load": loads.merge(report["hosts"], report["loads"])}
 
     def restore(self, instances: int) -> None:
         """Bring a count back; see Target."""
@@ -149,13 +174,16 @@ class AnsibleTarget:
 
         # A directory for each run: ansible-runner leaves the variables of one run to the next.
         with tempfile.TemporaryDirectory(prefix="tuner-") as private:
+            # In a file, and not in the arguments of a process, which have a limit and can be seen by everyone.
+            given = Path(private) / "env" / "extravars"
+            given.parent.mkdir()
+            given.write_text(json.dumps(dict(variables or {})), encoding="utf-8")
             runner = ansible_runner.run(
                 private_data_dir=private,
                 project_dir=str(self._project),
                 playbook=str(self._project / "playbooks" / playbook),
                 inventory=str(self._inventory),
                 limit=self._host,
-                extravars=dict(variables or {}),
                 envvars=dict(ansible_environment(self._project)),
                 settings={"pexpect_timeout": CANCEL_POLL_S, "suppress_ansible_output": True},
                 event_handler=note,
@@ -177,6 +205,10 @@ class AnsibleTarget:
             return HostError(f"{self._host} cannot be reached: {outcome.failure}", remedy=hint)
         reason = outcome.failure or " / ".join(outcome.output[-OUTPUT_LINES:]) or f"status {outcome.status}"
         return HostError(f"{playbook} failed on {self._host}: {reason}")
+
+
+def _requests(load: Load) -> dict[str, Any]:
+    return {"load_requests": [{"path": path} for path in load.paths]} if load.paths else {}
 
 
 def to_inspection(host: str, report: Report) -> Inspection:

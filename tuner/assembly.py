@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner import candidates
 from tuner.ansible_target import AnsibleTarget
+from tuner.answers import check_paths
 from tuner.errors import InputError
 from tuner.interruption import Interruption
 from tuner.inventory import Inventory
@@ -18,8 +19,6 @@ from tuner.model import Load
 from tuner.project import default_inventory, find_project
 from tuner.recommend import Actors, Request
 from tuner.report import ConsoleProgress, make_console
-
-DEFAULT_PORT = 1337
 
 
 @dataclass(frozen=True)
@@ -33,26 +32,6 @@ class Session:
     interruption: Interruption
     progress: ConsoleProgress
     target: AnsibleTarget
-
-    def is_local(self) -> bool:
-        """Whether the host is this machine."""
-        return bool(self.variables.get("ansible_connection") == "local")
-
-    def address(self) -> str:
-        """Address at which this machine reaches the application.
-
-        Raises:
-            InputError: When the inventory does not say it in plain values.
-        """
-        if self.is_local():
-            return self.target.inspect().deployment.url
-        port = self.variables.get("strapi_port", DEFAULT_PORT)
-        name = self.variables.get("ansible_host", self.host)
-        if "{{" in f"{port}{name}":
-            raise InputError(
-                f"the address of {self.host} is a template in the inventory", remedy="name it with --base-url"
-            )
-        return f"http://{name}:{port}"
 
     def actors(self, results: Path | None) -> Actors:
         """The adapters that `recommend` needs."""
@@ -90,11 +69,10 @@ def make_request(session: Session, options: Mapping[str, Any]) -> Request:
     return Request(
         host=session.host,
         load=Load(
-            paths=tuple(options["urls"]) or paths_of(session),
+            paths=_paths(session, options["urls"]),
             connections=options["connections"],
             duration_s=options["duration"],
         ),
-        base_url=options["base_url"] or (None if session.is_local() else session.address()),
         requested=candidates.parse_counts(wanted) if wanted is not None else None,
         rounds=options["rounds"],
         tolerance=options["tolerance"],
@@ -104,21 +82,12 @@ def make_request(session: Session, options: Mapping[str, Any]) -> Request:
     )
 
 
-def paths_of(session: Session) -> tuple[str, ...]:
-    """The paths that the inventory names in load_requests.
-
-    Raises:
-        InputError: When it names none.
-    """
-    mix = session.variables.get("load_requests")
-    paths = (
-        tuple(str(entry["path"]) for entry in mix if isinstance(entry, dict) and "path" in entry)
-        if isinstance(mix, list)
-        else ()
-    )
-    if not paths:
+def _paths(session: Session, urls: Sequence[str]) -> tuple[str, ...]:
+    """The paths that were asked for; none where the inventory names requests."""
+    check_paths(urls)
+    if not urls and not session.variables.get("load_requests"):
         raise InputError(
             f"no path to ask {session.host} for is known",
             remedy="name one or more with --url, or set load_requests in the inventory",
         )
-    return paths
+    return tuple(urls)

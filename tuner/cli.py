@@ -129,9 +129,6 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
     help="Path to ask for; may be repeated.  [default: load_requests of the inventory]",
 )
 @click.option(
-    "--base-url", metavar="URL", help="Address at which this machine reaches the application, to check the paths."
-)
-@click.option(
     "--connections",
     type=click.IntRange(1, 10_000),
     default=100,
@@ -209,10 +206,7 @@ def recommend(
 @click.option(
     "--url", "path", metavar="PATH", default="/api/articles", show_default=True, help="Path of the collection."
 )
-@click.option("--base-url", metavar="URL", help="Address of the application.  [default: from the inventory]")
-def seed(  # noqa: PLR0913 one argument for each option of the command
-    *, host: str, inventory: Path | None, count: int, path: str, base_url: str | None, verbose: bool
-) -> None:
+def seed(*, host: str, inventory: Path | None, count: int, path: str, verbose: bool) -> None:
     """Fill a collection of the application with articles, up to a number of them.
 
     \b
@@ -224,13 +218,12 @@ def seed(  # noqa: PLR0913 one argument for each option of the command
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
         session.progress.step(f"Seeding {path} on {host}")
-        address = base_url or session.address()
 
         def note(done: int, total: int) -> None:
             session.interruption.check()
             session.progress.counted(f"Seeding {path}", done, total)
 
-        made = fill(address, path, count, note)
+        made = fill(session.target, path, count, note)
     click.echo(
         f"{path} on {host} holds {count} entries now; {made} were added."
         if made

@@ -103,14 +103,14 @@ class Load:
     """The load that every candidate gets.
 
     Attributes:
-        paths: Paths with queries, sent exactly as they are, in turn.
+        paths: Paths with queries, sent exactly as they are, in turn; none takes load_requests of the inventory.
         connections: Connections of the closed loop, each with one request at a time.
         duration_s: Measured time of a trial.
         warmup_cold_s: Load before it when workers were booted for this trial: they need time to reach full speed.
         warmup_warm_s: Load before it otherwise.
     """
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = ()
     connections: int = 100
     duration_s: float = 8.0
     warmup_cold_s: float = 10.0
@@ -160,7 +160,8 @@ class Usage:
         busiest_worker: The one that used most.
         daemon: pm2's daemon, which hands the connections to the workers.
         database: The database, where it runs on this host; None where it does not.
-        generator: The load generator, wherever it runs.
+        generator: The load generator's busiest process, wherever it runs.
+        generator_here: What the load generator used on this host.
         foreign: Everything else on this host.
         steal: Taken by the hypervisor.
         throttled_share: Share of the scheduler's periods in which a CPU quota stopped the application, 0 to 1.
@@ -172,6 +173,7 @@ class Usage:
     daemon: float
     database: float | None
     generator: float
+    generator_here: float
     foreign: float
     steal: float
     throttled_share: float

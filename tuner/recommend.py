@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from tuner import candidates, decide, http_checks
+from tuner import answers, candidates, decide
 from tuner.errors import HostError, InputError, LimitError, TunerError, UnresolvedError
 from tuner.interruption import Interruption
 from tuner.inventory import Edit, Inventory
@@ -32,7 +32,6 @@ class Request:
     Attributes:
         host: Host of the inventory.
         load: The load that each candidate gets.
-        base_url: Address at which this machine reaches the application, to check the paths; None takes the host's own.
         requested: Instance counts to try, or None for the default ones.
         rounds: How often each is measured.
         tolerance: Throughput one is willing to give up for fewer instances, 0 to 1.
@@ -43,7 +42,6 @@ class Request:
 
     host: str
     load: Load
-    base_url: str | None
     requested: tuple[int, ...] | None
     rounds: int
     tolerance: float
@@ -145,7 +143,7 @@ def _plan(request: Request, inspection: Inspection, actors: Actors) -> Plan:
     plan = candidates.plan(
         inspection.capacity, inspection.deployment, rounds=request.rounds, requested=request.requested
     )
-    http_checks.check_paths(request.base_url or inspection.deployment.url, request.load.paths)
+    answers.check_answers(actors.target.check(request.load))
     actors.progress.planned(inspection, plan, estimate_s(plan, request.load, inspection.deployment.instances))
     return plan
 

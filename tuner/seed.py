@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-import httpx
-
+from tuner.answers import check_paths, failures
 from tuner.errors import InputError
+from tuner.model import Report
 
-TIMEOUT_S = 30.0
-# Strapi writes one entry after the other anyway; a few requests at once hide the way there and back.
-CONCURRENCY = 8
+# Entries for one call of Ansible, which takes about a second beside them.
+BATCH = 250
 WORDS = ("measure", "once", "more", "before", "you", "believe", "what", "a", "single", "run", "has", "told", "you")
+
+
+class Seedable(Protocol):
+    """An application that entries can be added to."""
+
+    def seed(self, path: str, entries: Sequence[dict[str, str]]) -> Report:
+        """Add entries to the collection with this path, and count what it holds then; the report of seed.yml.
+
+        Raises:
+            HostError: When the host or Ansible fails.
+            InterruptedByUserError: When the user stopped the run meanwhile.
+        """
 
 
 def make_article(number: int) -> dict[str, str]:
@@ -22,55 +34,11 @@ def make_article(number: int) -> dict[str, str]:
     return {"title": f"Article {number}", "content": sentence * 6}
 
 
-async def _count(client: httpx.AsyncClient, path: str) -> int:
-    response = await client.get(path, params={"pagination[pageSize]": 1})
-    if not response.is_success:
-        raise InputError(
-            f"{response.url} answers {response.status_code}, and seeding needs to read how many entries there are",
-            remedy="allow find and create for the public role, or name another collection with --url",
-        )
-    try:
-        return int(response.json()["meta"]["pagination"]["total"])
-    except (ValueError, KeyError, TypeError):
-        raise InputError(
-            f"{response.url} answers with something else than a Strapi collection", remedy="name one with --url"
-        ) from None
-
-
-async def _create(client: httpx.AsyncClient, path: str, number: int) -> None:
-    response = await client.post(path, json={"data": make_article(number)})
-    if not response.is_success:
-        raise InputError(
-            f"POST {response.url} answers {response.status_code}: {' '.join(response.text[:120].split())}",
-            remedy="allow create for the public role, or seed a collection with the fields title and content",
-        )
-
-
-async def _fill(base_url: str, path: str, count: int, on_progress: Callable[[int, int], None]) -> int:
-    async with httpx.AsyncClient(base_url=base_url, timeout=TIMEOUT_S, trust_env=False) as client:
-        present = await _count(client, path)
-        numbers = iter(range(present + 1, count + 1))
-        done = present
-        on_progress(done, count)
-
-        async def work() -> None:
-            nonlocal done
-            for number in numbers:
-                await _create(client, path, number)
-                done += 1
-                on_progress(done, count)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(CONCURRENCY):
-                group.create_task(work())
-        return done - present
-
-
-def seed(base_url: str, path: str, count: int, on_progress: Callable[[int, int], None]) -> int:
+def seed(application: Seedable, path: str, count: int, on_progress: Callable[[int, int], None]) -> int:
     """Create entries until the collection holds this many.
 
     Args:
-        base_url: `http://host:port` of the application.
+        application: Where the collection is.
         path: Path of the collection's API, for example /api/articles.
         count: How many entries there should be.
         on_progress: Called with the number there is and the number there should be.
@@ -80,20 +48,54 @@ def seed(base_url: str, path: str, count: int, on_progress: Callable[[int, int],
 
     Raises:
         InputError: When the collection cannot be read or written.
+        HostError: When the host or Ansible fails.
     """
-    try:
-        return asyncio.run(_fill(base_url, path, count, on_progress))
-    except BaseExceptionGroup as group:
-        # Several workers may fail at once; what the first says is enough.
-        raise _explain(group.exceptions[0], base_url, path) from None
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-        raise _explain(error, base_url, path) from None
+    check_paths((path,))
+    present = done = _read_total(application.seed(path, []), path)
+    on_progress(done, count)
+    while done < count:
+        numbers = range(done + 1, min(done + BATCH, count) + 1)
+        report = application.seed(path, [make_article(number) for number in numbers])
+        _check_added(report, path)
+        total = _read_total(report, path)
+        if total <= done:
+            raise InputError(
+                f"{path} took {len(numbers)} entries and still shows {total}",
+                remedy="seed a collection that publishes what is created",
+            )
+        done = total
+        on_progress(done, count)
+    return done - present
 
 
-def _explain(error: BaseException, base_url: str, path: str) -> BaseException:
-    if isinstance(error, httpx.HTTPError | httpx.InvalidURL | UnicodeError):
-        return InputError(
-            f"{base_url}{path} does not answer: {error or type(error).__name__}",
-            remedy="check that the application runs, or name its address with --base-url",
+def _read_total(report: Report, path: str) -> int:
+    address, answer = f"{report['base_url']}{path}", report["fetched"]
+    if answer["status"] < 0:
+        raise InputError(
+            f"{address} does not answer {report['host']}: {answer['problem']}",
+            remedy="check that the application runs, and strapi_url where load_from is another host",
         )
-    return error
+    if not 200 <= answer["status"] < 300:  # noqa: PLR2004 success, in HTTP
+        raise InputError(
+            f"{address} answers {answer['status']}, and seeding needs to read how many entries there are",
+            remedy="allow find and create for the public role, or name another collection with --url",
+        )
+    try:
+        return int(json.loads(answer["body"])["meta"]["pagination"]["total"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{address} answers with something else than a Strapi collection", remedy="name one with --url"
+        ) from None
+
+
+def _check_added(report: Report, path: str) -> None:
+    if not report["load"]:
+        raise InputError(
+            f"{report['base_url']}{path} does not answer {report['host']}: {report['problem']}",
+            remedy="check that the application runs",
+        )
+    for _, reason in failures(report["load"]):
+        raise InputError(
+            f"POST {report['base_url']}{path} {reason}",
+            remedy="allow create for the public role, or seed a collection with the fields title and content",
+        )

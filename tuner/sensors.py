@@ -41,8 +41,9 @@ def read_usage(report: Report) -> Usage:
     busy = sum(seconds for kind, seconds in host.items() if kind not in NO_WORK)
     daemon = _difference(report, "daemon_cpu_s")
     database = _difference(report, "database_cpu_s")
-    generator = load["generator"]["cpu_share"] * loaded_s if report.get("load_on_host", True) else 0.0
-    known = sum(workers) + (daemon or 0.0) + (database or 0.0) + generator
+    # Its CPU time is that of the measured window.
+    here = load["hosts"].get(report["host"], {"cpu_s": 0.0})["cpu_s"] / max(load["duration_s"], 1e-9)
+    known = sum(workers) + (daemon or 0.0) + (database or 0.0) + here * loaded_s
     throttled = _throttled_share(before.get("cgroup_throttled"), after.get("cgroup_throttled"))
     return Usage(
         application=sum(workers) / loaded_s,
@@ -50,6 +51,7 @@ def read_usage(report: Report) -> Usage:
         daemon=(daemon or 0.0) / loaded_s,
         database=None if database is None else database / loaded_s,
         generator=float(load["generator"]["cpu_share"]),
+        generator_here=here,
         foreign=max(0.0, busy - known) / loaded_s,
         steal=host.get("steal", 0.0) / loaded_s,
         throttled_share=throttled,
@@ -118,7 +120,7 @@ def find_limit(usage: Usage, *, cpu_budget: float, instances: int) -> str:
         `generator`, `quota`, `pm2`, `database CPU`, `application CPU`, `all CPUs` or `load`: nothing was used up, so
         more connections would have given more.
     """
-    used = usage.application + usage.daemon + (usage.database or 0.0) + usage.generator + usage.foreign
+    used = usage.application + usage.daemon + (usage.database or 0.0) + usage.generator_here + usage.foreign
     if usage.generator > BUSY_SHARE:
         return "generator"
     if usage.throttled_share > THROTTLED_SHARE:

@@ -17,6 +17,13 @@ class Target(Protocol):
             HostError: When the host cannot be reached, or Ansible fails on it.
         """
 
+    def check(self, load: Load) -> Report:
+        """Send each request of a load once, from where the load will come from; the raw report.
+
+        Raises:
+            InputError: When the inventory does not say what to send, or from where, in a way that works.
+        """
+
     def trial(self, instances: int, load: Load) -> Report:
         """Switch to a candidate, load it and return the raw report.
 

@@ -55,7 +55,7 @@ def measure(options: argparse.Namespace) -> list[Seen]:
     with assembly.open_session(options.host, options.inventory, verbose=False) as session:
         found = session.target.inspect()
         instances, budget = found.deployment.instances, found.capacity.cpu_budget
-        load = Load(paths=assembly.paths_of(session), duration_s=options.duration)
+        load = Load(duration_s=options.duration)
         earlier: list[Usage] = []
         for number in range(1, options.trials + 1):
             session.interruption.check()

@@ -149,6 +149,11 @@ options:
     description: What the random draws begin with. The same seed draws the same requests at the same times.
     type: int
     default: 1
+  start_at:
+    description:
+      - When to send the first request, in seconds since the epoch by this host's clock, so that several hosts begin
+        together. At once by default. At most 600 s ahead; a moment that is over is refused.
+    type: float
   ca_path:
     description: File or directory of the certificates to trust, in place of the system's.
     type: path
@@ -458,6 +463,7 @@ class Plan:
         timeout_s: Seconds a request may take.
         workers: Processes that share the load.
         seed: Where random draws begin.
+        start_at: When to begin, in seconds since the epoch; None for at once.
     """
 
     host: str
@@ -477,6 +483,21 @@ class Plan:
     timeout_s: float
     workers: int
     seed: int
+    start_at: float | None = None
+
+    def start_ns(self) -> int | None:
+        """Return when to begin, by the clock of perf_counter_ns(); None for at once.
+
+        Raises:
+            LoadError: That moment is over.
+        """
+        if self.start_at is None:
+            return None
+        left_s = self.start_at - time.time()
+        if not 0 <= left_s <= MAX_TIME_S:
+            when = f"was {-left_s:.1f} s ago" if left_s < 0 else f"is {left_s:.0f} s ahead"
+            raise LoadError(f"start_at {when} by this host's clock; set the clocks of all load hosts, or start later")
+        return perf_counter_ns() + round(left_s * NS_PER_S)
 
 
 @dataclass(frozen=True)
@@ -546,6 +567,7 @@ def make_plan(params: dict[str, Any]) -> Plan:
         timeout_s=params["timeout_s"],
         workers=params["workers"],
         seed=params["seed"],
+        start_at=params["start_at"],
     )
 
 
@@ -1866,7 +1888,7 @@ class LoadRun:
         """Run the load and return what it came to.
 
         Args:
-            start_ns: When to begin, for several workers at once.
+            start_ns: When to begin, for several workers or hosts at once; None for at once.
 
         Raises:
             AbandonedError: Nobody waits for the result any more.
@@ -2205,7 +2227,7 @@ def _work_and_exit(work: Callable[[], bytes], pipe: int) -> None:
 
 def run_workers(plan: Plan, address: Address, spare: socket.socket, abandoned: Callable[[], bool]) -> Outcome:
     """Run a load in as many processes as it asks for; see LoadRun for what is raised."""
-    start_ns = perf_counter_ns() + WORKERS_HEAD_START_NS
+    start_ns = max(plan.start_ns() or 0, perf_counter_ns() + WORKERS_HEAD_START_NS)
     parent = os.getpid()
 
     def work(number: int) -> bytes:
@@ -2443,7 +2465,7 @@ def run_load(plan: Plan, abandoned: Callable[[], bool]) -> dict[str, Any]:
         if plan.workers > 1:
             outcome = run_workers(plan, address, spare, abandoned)
         else:
-            outcome = LoadRun(plan, Share.of(plan, 0), address, abandoned, spare).run()
+            outcome = LoadRun(plan, Share.of(plan, 0), address, abandoned, spare).run(plan.start_ns())
     if not outcome.connected:
         raise LoadError(f"no connection to {plan.host}:{plan.port} lasted: {outcome.error_samples}")
     return make_report(plan, outcome)
@@ -2476,6 +2498,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "timeout_s": {"type": "float", "default": 10},
     "workers": {"type": "int", "default": 1},
     "seed": {"type": "int", "default": 1},
+    "start_at": {"type": "float"},
     "ca_path": {"type": "path"},
     "validate_certs": {"type": "bool", "default": True},
     "server_name": {"type": "str"},
