@@ -8,13 +8,14 @@ import math
 import os
 import resource
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from support import ROOT
-from truth_server import OK, WAIT_S, Answer, Server, answer_ok, http_load, params
+from truth_server import OK, WAIT_S, Answer, Server, answer_ok, http_load, params, run
 
 # The end of whoever started it
 
@@ -220,6 +221,20 @@ def test_parts_add_up_and_are_equal_but_for_one(total: int) -> None:
 def test_what_cannot_be_run_is_refused_with_a_reason(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(http_load.LoadError, match=message):
         http_load.make_plan({**params("http://h:1"), **changes})
+
+
+@pytest.mark.parametrize(("ahead_s", "said"), [(-2.5, r"was 2\.5 s ago"), (4000.0, r"is (4000|3999) s ahead")])
+def test_a_beginning_that_is_over_or_far_away_is_refused(ahead_s: float, said: str) -> None:
+    with pytest.raises(http_load.LoadError, match=f"^start_at {said} by this host's clock; set the clocks"):
+        run(start_at=time.time() + ahead_s)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_load_begins_when_it_should_and_not_before(workers: int) -> None:
+    start_at = time.time() + 0.4
+    load, server = run(start_at=start_at, workers=workers, connections=4)
+    assert load["started_at"] > start_at - 0.01
+    assert load["total"]["ok"] == len(server.arrivals) > 0
 
 
 def test_more_connections_than_open_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

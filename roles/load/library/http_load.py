@@ -1108,7 +1108,7 @@ class Recorder:
 
     def begin(self, start_ns: int) -> None:
         """Start the clock, which said `start_ns` a moment ago."""
-        self.started_at = time.time()
+        self.started_at = time.time() - (perf_counter_ns() - start_ns) / NS_PER_S
         self._cpu_mark_s = time.process_time()
         self.start_ns = start_ns
         self.end_ns = start_ns + self._warmup_ns + self._duration_ns
@@ -2225,9 +2225,11 @@ def _work_and_exit(work: Callable[[], bytes], pipe: int) -> None:
         os._exit(status)
 
 
-def run_workers(plan: Plan, address: Address, spare: socket.socket, abandoned: Callable[[], bool]) -> Outcome:
+def run_workers(
+    plan: Plan, address: Address, spare: socket.socket, abandoned: Callable[[], bool], start_ns: int | None
+) -> Outcome:
     """Run a load in as many processes as it asks for; see LoadRun for what is raised."""
-    start_ns = max(plan.start_ns() or 0, perf_counter_ns() + WORKERS_HEAD_START_NS)
+    start_ns = max(start_ns or 0, perf_counter_ns() + WORKERS_HEAD_START_NS)
     parent = os.getpid()
 
     def work(number: int) -> bytes:
@@ -2460,12 +2462,13 @@ def run_load(plan: Plan, abandoned: Callable[[], bool]) -> dict[str, Any]:
         AbandonedError: Nobody waits for the result any more.
     """
     allow_files(plan.connections)
+    start_ns = plan.start_ns()
     address, spare = first_connection(plan, abandoned)
     with tuned_memory():
         if plan.workers > 1:
-            outcome = run_workers(plan, address, spare, abandoned)
+            outcome = run_workers(plan, address, spare, abandoned, start_ns)
         else:
-            outcome = LoadRun(plan, Share.of(plan, 0), address, abandoned, spare).run(plan.start_ns())
+            outcome = LoadRun(plan, Share.of(plan, 0), address, abandoned, spare).run(start_ns)
     if not outcome.connected:
         raise LoadError(f"no connection to {plan.host}:{plan.port} lasted: {outcome.error_samples}")
     return make_report(plan, outcome)
