@@ -24,7 +24,7 @@ def send_once(base_url: str, requests: Sequence[dict[str, Any]], connections: in
 def check(base_url: str, paths: Sequence[str]) -> dict[str, Any]:
     """The report of check.yml, sent from one host."""
     load, problem = send_once(base_url, [{"path": path} for path in paths])
-    return {"base_url": base_url, "hosts": [HOST], "loads": [load], "problems": [problem]}
+    return {"base_url": base_url, "hosts": [HOST], "loads": [load or {}], "problems": [problem]}
 
 
 class Application:

@@ -38,7 +38,7 @@ class Outcome:
         reached: Whether the host took part and did not fail.
         report: The message of the task called Report; empty when it did not come.
         failure: The first failure in words, or "".
-        unreachable: Whether the host could not be reached.
+        unreachable: The host that could not be reached, or "".
         output: Ansible's own output, line by line.
     """
 
@@ -46,7 +46,7 @@ class Outcome:
     reached: bool = False
     report: dict[str, Any] = field(default_factory=dict)
     failure: str = ""
-    unreachable: bool = False
+    unreachable: str = ""
     output: list[str] = field(default_factory=list)
 
     def note(self, event: Mapping[str, Any], host: str) -> bool:
@@ -58,20 +58,29 @@ class Outcome:
         if kind == "runner_on_ok" and data.get("task") == REPORT_TASK:
             self.report = dict((data.get("res") or {}).get("msg") or {})
         elif kind in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
-            self.unreachable = self.unreachable or kind == "runner_on_unreachable"
-            self.failure = self.failure or _describe(data)
+            result = _failed_result(data)
+            if kind == "runner_on_unreachable" and not self.unreachable:
+                # The loops of the playbooks are over the hosts that send the load.
+                self.unreachable = str(result.get("item", host))
+            self.failure = self.failure or _describe(result, data.get("task"))
         elif kind == "playbook_on_stats":
             failed = {**(data.get("failures") or {}), **(data.get("dark") or {})}
             self.reached = host in (data.get("ok") or {}) and host not in failed
         return False
 
 
-def _describe(data: Mapping[str, Any]) -> str:
-    result = data.get("res") or {}
+def _failed_result(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result of a task that failed; of a loop, that of the first item that did."""
+    result: Mapping[str, Any] = data.get("res") or {}
+    items = [item for item in result.get("results") or () if item.get("failed") or item.get("unreachable")]
+    return items[0] if items else result
+
+
+def _describe(result: Mapping[str, Any], task: object) -> str:
     message = result.get("msg") or result.get("stderr") or "no reason given"
     # The tasks' own errors are sentences; Ansible wraps some of them.
     text = str(message).removeprefix("Task failed: ").removeprefix("Module failed: ").strip()
-    return f"{text} (task {data.get('task')!r})"
+    return f"{text} (task {task!r})"
 
 
 class AnsibleTarget:
@@ -201,8 +210,8 @@ class AnsibleTarget:
 
     def _failure(self, playbook: str, outcome: Outcome) -> HostError:
         if outcome.unreachable:
-            hint = UNREACHABLE_HINT.format(inventory=self._inventory, host=self._host)
-            return HostError(f"{self._host} cannot be reached: {outcome.failure}", remedy=hint)
+            hint = UNREACHABLE_HINT.format(inventory=self._inventory, host=outcome.unreachable)
+            return HostError(f"{outcome.unreachable} cannot be reached: {outcome.failure}", remedy=hint)
         reason = outcome.failure or " / ".join(outcome.output[-OUTPUT_LINES:]) or f"status {outcome.status}"
         return HostError(f"{playbook} failed on {self._host}: {reason}")
 
