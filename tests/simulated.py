@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class SimulatedTarget:
 
     Args:
         url: Address of what answers in place of the application.
-        throughputs: For each candidate its throughput in each round, in requests per second.
+        throughputs: For each candidate its throughputs in turn, again and again, in requests per second.
         written: The file from which `deploy` takes the count.
         running: Instances that it runs at first.
         on_trial: Called with the number of each trial, while that runs.
@@ -70,6 +71,7 @@ class SimulatedTarget:
         self._on_trial = on_trial
         self._broken = broken
         self._trials = 0
+        self._tried: Counter[int] = Counter()
 
     @property
     def touched(self) -> bool:
@@ -87,15 +89,19 @@ class SimulatedTarget:
         self.calls.append("check")
         return check(self._url, load.paths)
 
-    def trial(self, instances: int, load: Load) -> Report:
+    def trial(self, candidate: Mapping[str, object], load: Load) -> Report:
         """Report what the table says; see tuner.target.Target."""
         assert load.connections == 100
+        instances = candidate["strapi_instances"]
+        assert isinstance(instances, int)
         self.calls.append(f"trial {instances}")
         started, self.running = max(0, instances - self.running), instances
-        round_number = self._trials // len(self._throughputs)
+        rates = self._throughputs[instances]
+        rate = rates[self._tried[instances] % len(rates)]
+        self._tried[instances] += 1
         self._trials += 1
         self._on_trial(self._trials)
-        return raw_report(instances, self._throughputs[instances][round_number], started=started)
+        return raw_report(instances, rate, started=started)
 
     def restore(self, instances: int) -> None:
         """Bring a count back; see tuner.target.Target."""
@@ -118,13 +124,15 @@ class NotedProgress:
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self.plans: list[Plan] = []
+        self.left_s: list[float] = []
 
     def step(self, what: str) -> None:
         """Something begins."""
 
-    def planned(self, inspection: Inspection, plan: Plan, estimate_s: float) -> None:
+    def planned(self, inspection: Inspection, plan: Plan, trials: int, estimate_s: float) -> None:
         """The plan is made."""
         assert inspection.host == "prod1"
+        assert trials > 0
         assert estimate_s > 0
         self.plans.append(plan)
 
@@ -132,8 +140,11 @@ class NotedProgress:
         """Something the user should know."""
         self.warnings.append(message)
 
-    def trial_begins(self, number: int, total: int, instances: int, left_s: float) -> None:
+    def trial_begins(self, number: int, total: int, what: str, left_s: float) -> None:
         """A trial begins."""
+        assert number <= total
+        assert what
+        self.left_s.append(left_s)
 
-    def trial_ended(self, trial: Trial, total: int) -> None:
+    def trial_ended(self, trial: Trial, what: str) -> None:
         """A trial has ended."""

@@ -131,10 +131,10 @@ class AnsibleTarget:
         }
         return self._run("seed.yml", variables)
 
-    def trial(self, instances: int, load: Load) -> Report:
+    def trial(self, candidate: Mapping[str, object], load: Load) -> Report:
         """Measure one candidate; see Target."""
         variables = {
-            "strapi_instances": instances,
+            **candidate,
             **_requests(load),
             "load_connections": load.connections,
             "load_duration_s": load.duration_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,7 +75,9 @@ def make_request(session: Session, options: Mapping[str, Any]) -> Request:
             duration_s=options["duration"],
         ),
         requested=candidates.parse_counts(wanted) if wanted is not None else None,
-        rounds=options["rounds"],
+        effort=options["effort"],
+        budget_s=options["budget"],
+        seed=secrets.randbelow(2**31) if options["seed"] is None else options["seed"],
         tolerance=options["tolerance"],
         keep_disturbed=options["keep_disturbed"],
         write=not options["no_write"],

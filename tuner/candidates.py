@@ -17,8 +17,8 @@ CONNECTIONS_KEPT_INSTANCES = 2
 CONNECTIONS_RESERVED = 3
 # Beyond so many workers a CPU, only switching between them grows.
 MOST_PER_CPU = 4
-# Up to here each count is tried; on larger hosts only those around the likely best.
-EVERY_COUNT_UP_TO_CPUS = 4
+# Unless more are asked for: a worker that waits for its database leaves its CPU to another.
+USUAL_MORE, USUAL_PER_CPU = 2, 1.25
 
 
 def find_bounds(capacity: HostCapacity, deployment: Deployment) -> tuple[Bound, ...]:
@@ -89,28 +89,19 @@ def parse_counts(text: str) -> tuple[int, ...]:
     return tuple(sorted(counts))
 
 
-def default_counts(cpu_budget: float, current: int) -> set[int]:
-    """The counts worth trying on a host with this CPU budget, before any bound but that.
-
-    One more than the CPUs is tried, since a worker that waits for its database leaves its CPU to another.
-    """
+def usual_bound(cpu_budget: float) -> Bound:
+    """The most instances that are tried without being asked for."""
     cpus = math.ceil(cpu_budget)
-    if cpus <= EVERY_COUNT_UP_TO_CPUS:
-        counts = set(range(1, cpus + 2))
-    else:
-        counts = {1, math.ceil(cpus / 4), math.ceil(cpus / 2), cpus - 1, cpus, cpus + 1}
-    return counts | {current} if current else counts
+    limit = max(cpus + USUAL_MORE, math.ceil(USUAL_PER_CPU * cpus))
+    return Bound(limit, f"{limit - cpus} more than the CPUs; ask for more with --candidates")
 
 
-def plan(
-    capacity: HostCapacity, deployment: Deployment, *, rounds: int, requested: tuple[int, ...] | None = None
-) -> Plan:
-    """Choose the candidates.
+def plan(capacity: HostCapacity, deployment: Deployment, *, requested: tuple[int, ...] | None = None) -> Plan:
+    """Choose the candidates: all counts up to the tightest bound, and what runs now.
 
     Args:
         capacity: What the host has.
         deployment: What runs on it.
-        rounds: How often each candidate is to be measured.
         requested: Instance counts that the user asked for, instead of the default ones.
 
     Raises:
@@ -124,7 +115,9 @@ def plan(
                 f"candidate {max(requested)} is above the bound of {tightest.limit} instances: {tightest.reason}",
                 remedy=f"ask for candidates up to {tightest.limit}",
             )
-        return Plan(candidates=requested, bounds=bounds, rounds=rounds)
-    counts = default_counts(capacity.cpu_budget, deployment.instances)
-    within = tuple(sorted(count for count in counts if count <= tightest.limit))
-    return Plan(candidates=within, bounds=bounds, rounds=rounds)
+        return Plan(candidates=requested, bounds=bounds)
+    usual = usual_bound(capacity.cpu_budget)
+    counts = set(range(1, min(usual.limit, tightest.limit) + 1))
+    if 0 < deployment.instances <= tightest.limit:
+        counts.add(deployment.instances)
+    return Plan(candidates=tuple(sorted(counts)), bounds=tuple(sorted((*bounds, usual), key=lambda bound: bound.limit)))

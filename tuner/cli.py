@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -59,6 +60,20 @@ class Seconds(click.FloatRange):
         seconds = float(super().convert(value, param, ctx))
         if math.isnan(seconds):
             self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return seconds
+
+
+class Duration(click.ParamType[float]):
+    """A time written as `90s`, `10m`, `1.5h` or in plain seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 click's own signature
+        """Read it."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value).strip())
+        seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
+        if not seconds:
+            self.fail(f"{value!r} is no time; write for example 90s or 10m", param, ctx)
         return seconds
 
 
@@ -119,7 +134,7 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
 @click.option(
     "--candidates",
     metavar="LIST",
-    help="Instance counts to try, such as 1-4 or 1,2,4.  [default: around the CPU budget]",
+    help="Instance counts to try, such as 1-4 or 1,2,4.  [default: all up to a few more than the CPUs]",
 )
 @click.option(
     "--url",
@@ -137,8 +152,14 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
 )
 @click.option("--duration", type=Seconds(2, 600), default=8.0, show_default=True, help="Measured seconds of a trial.")
 @click.option(
-    "--rounds", type=click.IntRange(3, 100), default=5, show_default=True, help="How often each candidate is measured."
+    "--effort",
+    type=click.Choice(["quick", "standard", "thorough"]),
+    default="standard",
+    show_default=True,
+    help="How sure it is to be before it stops: about 95%, 99% or 99.8%.",
 )
+@click.option("--budget", type=Duration(), help="The longest that all trials may take, such as 10m or 90s.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed of the sampling.  [default: a new one, noted]")
 @click.option(
     "--tolerance",
     type=Percentage(),
@@ -178,7 +199,7 @@ def recommend(
     Examples:
       tuner recommend --host prod1
       tuner recommend --host prod1 --url '/api/articles?pagination[pageSize]=10' --url /api/articles/1
-      tuner recommend --host prod1 --candidates 1-4 --rounds 9 --no-write --json
+      tuner recommend --host prod1 --candidates 1-8 --budget 10m --no-write --json
     """  # noqa: D301 the mark with which click keeps lines as they are
     from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
     from tuner import recommend as use_case  # noqa: PLC0415
@@ -239,14 +260,13 @@ def seed(*, host: str, inventory: Path | None, count: int, path: str, verbose: b
     type=click.Choice(["tuner", "article", "vcpus", "max", "optuna"]),
     default="tuner",
     show_default=True,
-    help="Who decides: the tuner's sequential search, or what people do today.",
+    help="Who decides: the tuner, or what people do today.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a run on standard output.")
 def simulate(hosts: TextIO, runs: int, method: str, *, as_json: bool) -> None:
-    """Run a decision on simulated hosts with a simulated clock: how many trials and minutes would it take?
+    """Run the decision of `recommend` on simulated hosts: how many trials and minutes would it take?
 
-    HOSTS is a file with one JSON object a line, or - for standard input. The sequential search that decides here is not
-    the one of `recommend` yet, which measures a fixed number of rounds.
+    HOSTS is a file with one JSON object a line, or - for standard input.
 
     \b
     Example:

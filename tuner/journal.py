@@ -135,13 +135,13 @@ class Journal:
         self._marker.unlink(missing_ok=True)
         _sync(self._base)
 
-    def append(self, trial: Trial, raw: Report) -> None:
-        """Add one trial to the records.
+    def append(self, trial: Trial, raw: Report, phase: str) -> None:
+        """Add one trial, and what it was for, to the records.
 
         Raises:
             HostError: When it cannot be written.
         """
-        line = json.dumps({"trial": asdict(trial), "raw": raw}, separators=(",", ":"))
+        line = json.dumps({"phase": phase, "trial": asdict(trial), "raw": raw}, separators=(",", ":"))
         path = self.directory / "trials.jsonl"
         with self._writing(HostError), open(path, "a", encoding="utf-8", opener=_open_private) as file:
             file.write(line + "\n")

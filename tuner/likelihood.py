@@ -28,6 +28,7 @@ DRIFTS, DRIFT_WEIGHTS = (0.0, 0.012, 0.025, 0.05), (0.5, 0.2, 0.2, 0.1)
 DRIFT_RHO = 0.9
 DEVIATIONS, DEVIATION_WEIGHTS = (0.005, 0.02, 0.06), (0.55, 0.3, 0.15)
 SCALE_SD = 1.5  # the height of the curve as a whole: known to a factor of e^1.5 before the first trial
+SESSION_SD = 0.2  # by how much the whole curve may lie higher or lower in another session of the same run
 
 # Bursts: a chain from trial to trial.
 BURST_START, BURST_STAYS = 0.02, 0.5
@@ -40,11 +41,19 @@ LEFT_OUT = 1e4  # variance that takes a trial out of the likelihood
 
 @dataclass(frozen=True)
 class Observation:
-    """One trial: its candidate, the logarithm of its throughput, and whether sensors call it contaminated."""
+    """One trial.
+
+    Attributes:
+        instances: Its candidate.
+        log_throughput: Natural logarithm of its throughput.
+        contaminated: Whether sensors say that it was disturbed.
+        session: Number of the session in which it was measured; between two sessions the host may have changed.
+    """
 
     instances: int
     log_throughput: float
     contaminated: bool = False
+    session: int = 0
 
 
 @lru_cache(maxsize=1)
@@ -117,6 +126,10 @@ class Data:
         self.tried = np.array(counts, dtype=np.float64)[self.distinct]
         order = np.arange(len(self.y))
         self.drift = DRIFT_RHO ** np.abs(order[:, np.newaxis] - order)
+        sessions = np.array([o.session for o in observations])
+        self.together = sessions[:, np.newaxis] == sessions
+        # With one session its height is that of the curve.
+        self.heights = SESSION_SD**2 * self.together if not self.together.all() else np.zeros_like(self.drift)
 
     def law(self, parameters: Floats) -> Floats:
         """The law at the distinct counts that were tried."""
@@ -133,7 +146,7 @@ class Data:
         trials, distinct = len(self.y), len(self.distinct)
         noise, drift, deviation = settings.T[:, :, np.newaxis, np.newaxis]
         smooth = self.design[:, 1:] @ self.design[:, 1:].T
-        covariance = SCALE_SD**2 + deviation**2 * smooth + drift**2 * self.drift
+        covariance = SCALE_SD**2 + deviation**2 * smooth + drift**2 * self.drift * self.together + self.heights
         diagonal = np.arange(trials)
         covariance[:, diagonal, diagonal] += noise[:, 0] ** 2 + LEFT_OUT * left_out
         factor = inv(cholesky(covariance))

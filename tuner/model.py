@@ -127,28 +127,15 @@ class Bound:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which instance counts are tried, in rounds, and why no others.
+    """Which instance counts may be tried, and why no others.
 
     Attributes:
         candidates: Instance counts, ascending.
         bounds: Upper bounds, the tightest first.
-        rounds: How often each candidate is measured.
     """
 
     candidates: tuple[int, ...]
     bounds: tuple[Bound, ...]
-    rounds: int
-
-    def order(self) -> list[tuple[int, int]]:
-        """The trials as (round, instances): up in odd rounds, down in even ones.
-
-        Scaling down keeps warm workers and costs no boot; going both ways visits each one equally from either side.
-        """
-        return [
-            (number, instances)
-            for number in range(1, self.rounds + 1)
-            for instances in (self.candidates if number % 2 else self.candidates[::-1])
-        ]
 
 
 @dataclass(frozen=True)
@@ -186,7 +173,7 @@ class Trial:
 
     Attributes:
         number: Position in the run, from 1.
-        round: Round in the run, from 1.
+        round: Number of the sweep of the search, or of the pair, that it belongs to, from 1.
         instances: Workers that ran.
         booted: Workers that were started for this trial.
         throughput_rps: Successful responses per second in steady state; 0 when there was none.
@@ -248,7 +235,7 @@ class CandidateSummary:
         trials: Number of trials that count.
         throughput_rps: Geometric mean over the trials.
         interval_rps: 95 % interval of it, or None with fewer than two trials.
-        ratio: Throughput over that of the smallest candidate, compared within rounds; None where either had none.
+        ratio: Throughput over that of the smallest candidate that was measured; None where either had none.
         latency_ms: Medians over the trials of the percentiles.
         rss_bytes: The most that all workers together had at the end of a trial.
         limited_by: What limited most of its trials.
@@ -282,17 +269,21 @@ class Decision:
         verdict: How sure it is.
         instances: The chosen count; None when there is none.
         tolerance: Throughput one is willing to give up for fewer instances, 0 to 1.
-        resolution: Half-width of the widest comparison that mattered, 0 to 1; None without one.
+        resolution: Half-width of the 95 % interval of the choice's throughput relative to the best, 0 to 1, or None.
+        probability: Probability that the likeliest count is the right one, 0 to 1.
+        seed: Seed of the sampling: with the same trials it leads to the same decision.
         stop_reason: Why the run ended.
         sentence: The verdict with its reason, for a person.
         remedy: What would resolve it, or "".
-        candidates: One summary for each candidate.
+        candidates: One summary for each candidate that was measured.
     """
 
     verdict: Verdict
     instances: int | None
     tolerance: float
     resolution: float | None
+    probability: float
+    seed: int
     stop_reason: str
     sentence: str
     remedy: str = ""

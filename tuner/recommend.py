@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from tuner import answers, candidates, decide
+from tuner import answers, candidates, decide, measuring
 from tuner.errors import HostError, InputError, LimitError, TunerError, UnresolvedError
 from tuner.interruption import Interruption
 from tuner.inventory import Edit, Inventory
 from tuner.journal import Journal, summarise
-from tuner.model import Decision, Inspection, Load, Plan, Trial, Verdict
+from tuner.measuring import VARIABLE, Measuring, Progress
+from tuner.model import Decision, Inspection, Load, Plan, Verdict
+from tuner.procedure import Procedure
+from tuner.search import EFFORTS, Search
 from tuner.target import Target
-from tuner.trials import Setting, to_trial
-
-VARIABLE = "strapi_instances"
-# What a trial costs beside its load, until the first ones have shown it: Ansible, and the boot of one worker.
-TRIAL_OVERHEAD_S = 4.0
-BOOT_S = 4.0
-# A disturbed trial is repeated twice at most: where the disturbance lasts, the last one counts and the report says so.
-MOST_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,9 @@ class Request:
         host: Host of the inventory.
         load: The load that each candidate gets.
         requested: Instance counts to try, or None for the default ones.
-        rounds: How often each is measured.
+        effort: How sure the run is to be, a key of tuner.search.EFFORTS.
+        budget_s: The longest that the trials may take, in seconds; None is no limit.
+        seed: Seed of the search's sampling.
         tolerance: Throughput one is willing to give up for fewer instances, 0 to 1.
         keep_disturbed: Whether a disturbed trial counts like any other.
         write: Whether the result goes into the inventory and onto the host.
@@ -43,7 +39,9 @@ class Request:
     host: str
     load: Load
     requested: tuple[int, ...] | None
-    rounds: int
+    effort: str
+    budget_s: float | None
+    seed: int
     tolerance: float
     keep_disturbed: bool
     write: bool
@@ -69,25 +67,6 @@ class Outcome:
     edit: Edit | None = None
     running: int = 0
     directory: str = ""
-
-
-class Progress(Protocol):
-    """Who is told how a run goes on."""
-
-    def step(self, what: str) -> None:
-        """Something that takes seconds begins."""
-
-    def planned(self, inspection: Inspection, plan: Plan, estimate_s: float) -> None:
-        """The plan is made, and will take about this long."""
-
-    def warn(self, message: str) -> None:
-        """Something the user should know."""
-
-    def trial_begins(self, number: int, total: int, instances: int, left_s: float) -> None:
-        """A trial begins, and the whole run will take about this much longer."""
-
-    def trial_ended(self, trial: Trial, total: int) -> None:
-        """A trial has ended."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +119,25 @@ def _check_writable(request: Request, actors: Actors) -> Edit:
 def _plan(request: Request, inspection: Inspection, actors: Actors) -> Plan:
     """Choose the candidates, once it is sure that the application is there and answers."""
     _require_application(inspection)
-    plan = candidates.plan(
-        inspection.capacity, inspection.deployment, rounds=request.rounds, requested=request.requested
-    )
+    plan = candidates.plan(inspection.capacity, inspection.deployment, requested=request.requested)
     answers.check_answers(actors.target.check(request.load))
-    actors.progress.planned(inspection, plan, estimate_s(plan, request.load, inspection.deployment.instances))
+    trials = _search(request, inspection, plan).trials_left()
+    running = inspection.deployment.instances
+    estimate_s = measuring.estimate_s(trials, plan.candidates, request.load, running)
+    actors.progress.planned(inspection, plan, trials, min(estimate_s, request.budget_s or estimate_s))
     return plan
+
+
+def _search(request: Request, inspection: Inspection, plan: Plan) -> Search:
+    return Search(
+        plan.candidates,
+        inspection.capacity.cpu_budget,
+        current=inspection.deployment.instances,
+        tolerance=request.tolerance,
+        seed=request.seed,
+        costs=measuring.costs_of(request.load, measuring.TRIAL_OVERHEAD_S),
+        effort=EFFORTS[request.effort],
+    )
 
 
 def _measure_and_settle(
@@ -155,13 +147,7 @@ def _measure_and_settle(
     running = inspection.deployment.instances
     directory = str(actors.journal.directory)
     with _left_as_found(running, actors):
-        trials = _measure(request, inspection, plan, running, actors)
-        decision = decide.decide(
-            trials,
-            tolerance=request.tolerance,
-            memory_bytes=inspection.capacity.memory_bytes,
-            keep_disturbed=request.keep_disturbed,
-        )
+        decision = _measure(request, inspection, plan, actors)
         outcome = Outcome(inspection, plan, decision, running=running, directory=directory)
         # On disk before the last steps, which can fail: what minutes of measuring have shown is not lost with them.
         actors.journal.close_run(to_summary(outcome))
@@ -218,32 +204,29 @@ def _require_application(inspection: Inspection) -> None:
         )
 
 
-def _measure(request: Request, inspection: Inspection, plan: Plan, running: int, actors: Actors) -> list[Trial]:
-    """Measure every candidate in every round, and at once again when the sensors say that it was disturbed."""
-    trials: list[Trial] = []
-    order = plan.order()
-    for number, (round_number, instances) in enumerate(order, start=1):
-        for attempt in range(1, MOST_ATTEMPTS + 1):
-            actors.interruption.check()
-            left_s = remaining_s(order[number - 1 :], running, request.load, trials)
-            actors.progress.trial_begins(number, len(order), instances, left_s)
-            setting = Setting(number, round_number, instances, attempt, inspection.capacity.cpu_budget)
-            trial = _try(setting, request.load, trials, actors)
-            trials.append(trial)
-            actors.progress.trial_ended(trial, len(order))
-            running = instances
-            if not trial.disturbances or request.keep_disturbed:
-                break
-    return trials
-
-
-def _try(setting: Setting, load: Load, earlier: Sequence[Trial], actors: Actors) -> Trial:
-    """Measure one candidate once, and have it on disk."""
-    began = time.monotonic()
-    raw = actors.target.trial(setting.instances, load)
-    trial = to_trial(raw, setting, [trial.usage for trial in earlier], wall_s=time.monotonic() - began)
-    actors.journal.append(trial, raw)
-    return trial
+def _measure(request: Request, inspection: Inspection, plan: Plan, actors: Actors) -> Decision:
+    """Measure what the procedure asks for, and decide."""
+    running = inspection.deployment.instances
+    procedure = Procedure(
+        _search(request, inspection, plan),
+        plan.candidates,
+        running,
+        tolerance=request.tolerance,
+        memory_bytes=inspection.capacity.memory_bytes,
+        keep_disturbed=request.keep_disturbed,
+    )
+    measured = Measuring(
+        actors.target,
+        actors.journal,
+        actors.interruption,
+        actors.progress,
+        request.load,
+        inspection.capacity.cpu_budget,
+        running,
+        request.budget_s,
+    )
+    measured.run(procedure)
+    return decide.decide(procedure, measured.trials, tolerance=request.tolerance, seed=request.seed)
 
 
 def _write_back(request: Request, instances: int, before: Edit, actors: Actors) -> Edit:
@@ -271,34 +254,6 @@ def _write_back(request: Request, instances: int, before: Edit, actors: Actors) 
 def _bring_back(instances: int, actors: Actors) -> None:
     actors.progress.step(f"Bringing the host back to {instances} instances")
     actors.target.restore(instances)
-
-
-def estimate_s(plan: Plan, load: Load, running: int) -> float:
-    """About how long a run will take, in seconds, before anything was measured."""
-    return remaining_s(plan.order(), running, load, [])
-
-
-def remaining_s(order: Sequence[tuple[int, int]], running: int, load: Load, trials: Sequence[Trial]) -> float:
-    """About how long the trials that are left will take.
-
-    Args:
-        order: The trials that are left, as (round, instances).
-        running: Instances that run now.
-        load: The load of each trial.
-        trials: Those measured so far, whose overhead tells that of the others.
-    """
-    overheads = [t.wall_s - load.duration_s - _warmup_s(t.booted, load) - BOOT_S * t.booted for t in trials]
-    overhead = sum(overheads) / len(overheads) if overheads else TRIAL_OVERHEAD_S
-    total = 0.0
-    for _, instances in order:
-        booted = max(0, instances - running)
-        total += overhead + load.duration_s + _warmup_s(booted, load) + BOOT_S * booted
-        running = instances
-    return max(0.0, total)
-
-
-def _warmup_s(booted: int, load: Load) -> float:
-    return load.warmup_cold_s if booted else load.warmup_warm_s
 
 
 def to_summary(outcome: Outcome) -> dict[str, Any]:

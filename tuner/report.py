@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tuner.model import BYTES_PER_MIB, CandidateSummary, Decision, Inspection, Plan, Trial, Verdict
 from tuner.recommend import Outcome
+from tuner.wording import listed
 
 # Where the output goes into a file, lines need not fit a screen.
 FILE_WIDTH = 120
@@ -79,31 +80,31 @@ class ConsoleProgress:
         """Something goes on, of which so much is done."""
         self._bar.update(self._task, description=escape(f"{what} {done}/{total}"), completed=done, total=total)
 
-    def planned(self, inspection: Inspection, plan: Plan, estimate_s: float) -> None:
+    def planned(self, inspection: Inspection, plan: Plan, trials: int, estimate_s: float) -> None:
         """The plan is made: show it."""
-        print_plan(self._console, inspection, plan, estimate_s)
+        print_plan(self._console, inspection, plan, trials, estimate_s)
 
     def warn(self, message: str) -> None:
         """Something the user should know."""
         self._console.print(Text(f"Warning: {message}", style="yellow"))
 
-    def trial_begins(self, number: int, total: int, instances: int, left_s: float) -> None:
+    def trial_begins(self, number: int, total: int, what: str, left_s: float) -> None:
         """A trial begins."""
-        what = f"trial {number}/{total}: {plural(instances)}"
+        what = f"trial {number} of about {total}: {what}"
         self._bar.update(
             self._task, description=what, completed=number - 1, total=total, ends_at=time.monotonic() + left_s
         )
         if not self._console.is_terminal:
             self._console.print(f"{what} (about {clock(left_s)} left)")
 
-    def trial_ended(self, trial: Trial, total: int) -> None:
+    def trial_ended(self, trial: Trial, what: str) -> None:
         """A trial has ended: show what it measured."""
         marks = [] if trial.settled else ["not settled"]
         marks += [f"disturbed: {reason}" for reason in trial.disturbances]
         marks += [plural(trial.errors, "error")] if trial.errors else []
         marks += [f"{plural(trial.restarts, 'worker')} died"] if trial.restarts else []
         self._console.print(
-            f"{trial.number:>4}/{total}  round {trial.round}  {plural(trial.instances):<12} "
+            f"{trial.number:>4}  {what:<12} "
             f"{trial.throughput_rps:>8,.1f} requests/s  p50 {trial.latency_ms.get('p50', 0):>6,.0f} ms"
             f"  p99 {trial.latency_ms.get('p99', 0):>6,.0f} ms  {', '.join(marks)}".rstrip()
         )
@@ -158,7 +159,7 @@ def _application_in_words(inspection: Inspection) -> str:
     return f"{found.app_name}: {plural(found.instances)}{unwell}, release {found.release or 'unknown'}"
 
 
-def print_plan(console: Console, inspection: Inspection, plan: Plan, estimate_s: float) -> None:
+def print_plan(console: Console, inspection: Inspection, plan: Plan, trials: int, estimate_s: float) -> None:
     """Show what will be tried, why no more than that, and how long it takes."""
     capacity, found = inspection.capacity, inspection.deployment
     console.print(
@@ -166,8 +167,9 @@ def print_plan(console: Console, inspection: Inspection, plan: Plan, estimate_s:
         f"{_application_in_words(inspection)} at {found.url}",
         markup=False,
     )
-    counts = ", ".join(map(str, plan.candidates))
-    console.print(f"Candidates {counts}; {plan.rounds} rounds, about {clock(estimate_s)}. Upper bounds:")
+    console.print(
+        f"Candidates {listed(plan.candidates)}; about {plural(trials, 'trial')}, {clock(estimate_s)}. Upper bounds:"
+    )
     for bound in plan.bounds:
         console.print(f"  {bound.limit:>3}  {bound.reason}", markup=False)
     if max(plan.candidates, default=1) > 1:
@@ -185,9 +187,12 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
         if reason := candidate.unfit or candidate.eliminated:
             console.print(f"  {plural(candidate.instances)}: out, {reason}")
     if disturbed := sum(candidate.disturbed for candidate in decision.candidates):
-        console.print(f"  {plural(disturbed, 'trial')} disturbed by something else on the host, and repeated")
+        console.print(f"  {plural(disturbed, 'trial')} disturbed by something else on the host")
     console.print()
-    console.print(Text(f"{decision.verdict}  ", style=VERDICT_STYLE[decision.verdict]), end="")
+    verdict = str(decision.verdict)
+    if decision.verdict is Verdict.RESOLVED and decision.resolution is not None:
+        verdict += f" ±{decision.resolution:.1%}"
+    console.print(Text(f"{verdict}  ", style=VERDICT_STYLE[decision.verdict]), end="")
     console.print(decision.sentence, markup=False)
     if decision.remedy:
         console.print(f"To resolve it: {decision.remedy}.", markup=False)

@@ -17,7 +17,7 @@ is tested on simulated hosts, some of shapes that are not assumed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,8 @@ from tuner.curve import Floats
 from tuner.likelihood import Observation
 from tuner.model import Verdict
 from tuner.posterior import Posterior, fit
+from tuner.wording import instances as in_words
+from tuner.wording import listed, share
 
 # How much of the tolerance may be missing or left over: a choice within 5 % of the best may be 7 % below it, and may
 # not be larger than one that is within 3 %.
@@ -51,6 +53,9 @@ SWEEP_TRIALS = ((6, 2), (39, 4))
 SWEEP_TRIALS_OF_MANY = 6
 # The most trials: few counts, and so many more for each doubling of their number.
 MOST_TRIALS_BASE, MOST_TRIALS_PER_DOUBLING = 24, 10
+# Trials that a quiet host takes, by the number of counts; what a run expects before it has measured anything.
+USUAL_TRIALS = ((6, 9), (10, 13), (20, 20), (40, 24), (80, 30))
+USUAL_TRIALS_OF_MANY = 38
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,26 @@ class Costs:
 
 
 @dataclass(frozen=True)
+class Effort:
+    """How sure a run is to be, and how long it goes on for that.
+
+    Attributes:
+        confidence: Probability of being right at which it stops; None takes one that fits the number of counts.
+        trials: Factor of the fewest and of the most trials.
+    """
+
+    confidence: float | None = None
+    trials: float = 1.0
+
+
+EFFORTS: Mapping[str, Effort] = {
+    "quick": Effort(0.95, 0.7),
+    "standard": Effort(),
+    "thorough": Effort(0.998, 3.0),
+}
+
+
+@dataclass(frozen=True)
 class SearchDecision:
     """What the trials say.
 
@@ -88,6 +113,7 @@ class SearchDecision:
         stop_reason: Why the run ended.
         sentence: The verdict with its reason, for a person.
         remedy: What would resolve it, or "".
+        trial_sd: By how much trials of the same count vary, as the SD of log throughput; None before any trial.
     """
 
     verdict: Verdict
@@ -98,6 +124,17 @@ class SearchDecision:
     stop_reason: str
     sentence: str
     remedy: str = ""
+    trial_sd: float | None = None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A log ratio of throughputs: its median, its 95 % interval, and what it is above with 99.9 % probability."""
+
+    median: float
+    low: float
+    high: float
+    lowest: float
 
 
 @dataclass(frozen=True)
@@ -121,9 +158,12 @@ class Search:
         tolerance: Throughput one is willing to give up for fewer instances, 0 to 1.
         seed: Seed of the sampling; the same trials then lead to the same decision.
         costs: What trials cost in time.
-        confidence: Probability of being right at which the run stops; None takes one that fits the number of counts.
+        effort: How sure the run is to be, and how long it goes on for that.
         most_trials: When to give up; None takes a number that fits the number of counts.
-        most_s: Time after which no further sweep begins, by `costs`; None is no limit.
+
+    Attributes:
+        costs: What trials cost in time; may be replaced as that becomes known better.
+        sweep: Number of the sweep that is under way, from 1, which is the way up.
     """
 
     def __init__(  # noqa: PLR0913 each is a choice of the user or a fact of the host
@@ -135,9 +175,8 @@ class Search:
         tolerance: float = 0.05,
         seed: int = 0,
         costs: Costs | None = None,
-        confidence: float | None = None,
+        effort: Effort = EFFORTS["standard"],
         most_trials: int | None = None,
-        most_s: float | None = None,
     ) -> None:
         self._counts = tuple(sorted(set(counts)))
         if not self._counts:
@@ -145,25 +184,30 @@ class Search:
         self._budget = max(1.0, cpu_budget)
         self._tolerance, self._seed = tolerance, seed
         number = len(self._counts)
-        self._confidence = confidence or (CONFIDENCE if number < MANY else CONFIDENCE_OF_MANY)
-        self._fewest = next((n for most, n in FEWEST_TRIALS if number <= most), FEWEST_TRIALS_OF_MANY)
+        self._confidence = effort.confidence or (CONFIDENCE if number < MANY else CONFIDENCE_OF_MANY)
+        fewest = next((n for most, n in FEWEST_TRIALS if number <= most), FEWEST_TRIALS_OF_MANY)
+        self._fewest = round(fewest * min(1.0, effort.trials))
         self._sweep = next((n for most, n in SWEEP_TRIALS if number <= most), SWEEP_TRIALS_OF_MANY)
-        self._costs = costs or Costs()
-        self._most_trials = most_trials or MOST_TRIALS_BASE + round(MOST_TRIALS_PER_DOUBLING * math.log2(number))
-        self._most_s = math.inf if most_s is None else most_s
-        self._running, self._spent_s, self._repeats = current, 0.0, 0
+        self.costs = costs or Costs()
+        most = MOST_TRIALS_BASE + MOST_TRIALS_PER_DOUBLING * math.log2(number)
+        self._most_trials = most_trials or round(most * effort.trials)
+        self.sweep = 1
+        self._running, self._repeats, self._session = current, 0, 0
         self._trials: list[Observation] = []
         self._excluded: dict[int, str] = {}
         self._climb = list(first_counts(self._counts, self._budget))
         self._climbed: list[float] = []
         self._queue: list[int] = []
         self._posterior: Posterior | None = None
-        self._stop_reason = ""
+        self._stop_reason, self._stopped = "", False
+        self._expected = min(
+            self._most_trials, next((n for most, n in USUAL_TRIALS if number <= most), USUAL_TRIALS_OF_MANY)
+        )
 
     def next(self) -> int | None:
         """Say which count to measure next; None when the run is over."""
-        if len(self._left()) <= 1:
-            self._stop_reason = self._stop_reason or "one candidate is left"
+        if len(self._left()) <= 1 and not self._stop_reason:
+            self._stop_reason = "one candidate is left"
         while not self._stop_reason:
             queue = self._climb or self._queue
             if queue and queue[0] not in self._excluded:
@@ -187,9 +231,8 @@ class Search:
         """
         if instances not in self._counts:
             raise ValueError(f"{instances} is none of the counts of this search")
-        self._trials.append(Observation(instances, log_throughput, contaminated))
-        self._posterior = None
-        self._spent_s += self._costs.trial_s(self._running, instances)
+        self._trials.append(Observation(instances, log_throughput, contaminated, self._session))
+        self._reconsider()
         self._running = instances
         queue = self._climb or self._queue
         if not queue or queue[0] != instances:
@@ -207,7 +250,21 @@ class Search:
     def exclude(self, instances: int, reason: str) -> None:
         """Take a count out of the choice whatever its throughput: errors, memory, restarts."""
         self._excluded[instances] = reason
+        self._reconsider()
+
+    def stop(self, reason: str) -> None:
+        """End the run for a reason that lies outside it; nothing is measured any more."""
+        self._stop_reason, self._stopped = reason, True
+
+    def pause(self) -> None:
+        """Note that time passes before the next trial, in which the host may change: only ratios carry over."""
+        self._session += 1
+
+    def _reconsider(self) -> None:
+        """What was concluded may not hold with what is known now."""
         self._posterior = None
+        if not self._stopped:
+            self._stop_reason = ""
 
     def _left(self) -> tuple[int, ...]:
         return tuple(count for count in self._counts if count not in self._excluded)
@@ -233,6 +290,7 @@ class Search:
                 self._stop_reason = "every trial was contaminated"
             else:
                 self._queue = [min(left, key=lambda count: abs(count - self._running))]
+                self.sweep += 1
             return
         posterior = self._fit()
         judgement = judge(posterior, self._tolerance)
@@ -244,17 +302,18 @@ class Search:
             self._stop_reason = f"the choice is right with {_sure(judgement.probability)} probability"
         elif len(self._trials) >= self._most_trials:
             self._stop_reason = f"{len(self._trials)} trials were measured"
-        elif self._spent_s >= self._most_s:
-            self._stop_reason = f"{self._most_s:.0f} s were spent"
         else:
             room = max(1, min(self._sweep, self._most_trials - len(self._trials)))
 
             def cost_s(place: int, top: int) -> float:
                 ready = max(self._running, left[top]) if top >= 0 else self._running
-                return float(self._costs.trial_s(ready, left[place]) ** COST_POWER)
+                return float(self.costs.trial_s(ready, left[place]) ** COST_POWER)
 
             places = plan_sweep(posterior, judgement, self._tolerance, room, cost_s)
             self._queue = [left[place] for place in places]
+            self.sweep += 1
+            missing = max(self._trials_missing(judgement), self._fewest - len(self._trials))
+            self._expected = min(self._most_trials, len(self._trials) + missing)
 
     def _enough_trials(self) -> bool:
         return sum(not trial.contaminated for trial in self._trials) >= self._fewest
@@ -266,7 +325,7 @@ class Search:
         if not left:
             return SearchDecision(Verdict.UNFIT, None, None, 0.0, None, reason, "No candidate kept the limits.")
         if len(left) == 1:
-            sentence = f"{_instances(left[0])}: the only candidate{' that kept the limits' if self._excluded else ''}."
+            sentence = f"{in_words(left[0])}: the only candidate{' that kept the limits' if self._excluded else ''}."
             return SearchDecision(Verdict.CERTIFIED, left[0], left[0], 1.0, None, reason, sentence)
         if not self._informative():
             sentence = "Unresolved: no trial was free of disturbance."
@@ -285,37 +344,58 @@ class Search:
         best = left[int(np.argmax(posterior.curves.mean(axis=0)))]
         count = len(self._trials)
         common = (guess, judgement.probability, half, reason)
+        trial_sd = math.hypot(posterior.noise_sd, posterior.drift_sd)
         if not self._enough_trials() or judgement.probability < self._confidence:
             others = _likely(posterior, left, self._tolerance)
             sentence = (
-                f"Unresolved: {_list(others)} instances are all possible after {count} trials; "
+                f"Unresolved: {listed(others)} instances are all possible after {count} trials; "
                 f"{guess} is the likeliest, with {judgement.probability:.0%}. "
-                f"A trial varies by {posterior.noise_sd:.1%}."
+                f"A trial varies by {trial_sd:.1%}."
             )
-            return SearchDecision(Verdict.UNRESOLVED, None, *common, sentence, self._remedy(judgement))
+            return SearchDecision(Verdict.UNRESOLVED, None, *common, sentence, self._remedy(judgement), trial_sd)
         certified = judgement.strict >= CERTIFIED_CONFIDENCE
-        share = f"{100 * self._tolerance:.12g}%"
+        allowed = share(self._tolerance)
         lead = (
-            f"the best, and no smaller count is within {share} of it"
+            f"the best, and no smaller count is within {allowed} of it"
             if guess == best
-            else f"the smallest count within {share} of the best "
+            else f"the smallest count within {allowed} of the best "
             f"({best}: {1 / middle - 1:+.1%} [{1 / high - 1:+.1%}, {1 / low - 1:+.1%}])"
         )
-        sentence = f"{_instances(guess)}: {lead}, with {_sure(judgement.probability)} probability after {count} trials."
-        return SearchDecision(Verdict.CERTIFIED if certified else Verdict.RESOLVED, guess, *common, sentence)
+        sentence = f"{in_words(guess)}: {lead}, with {_sure(judgement.probability)} probability after {count} trials."
+        verdict = Verdict.CERTIFIED if certified else Verdict.RESOLVED
+        return SearchDecision(verdict, guess, *common, sentence, trial_sd=trial_sd)
+
+    def trials_left(self) -> int:
+        """About how many more trials it will take, 0 or more."""
+        if self._stop_reason:
+            return 0
+        return max(len(self._climb), len(self._queue), self._expected - len(self._trials), 1)
+
+    def _trials_missing(self, judgement: Judgement) -> int:
+        """About how many more trials make it sure enough: what is not known yet shrinks with the root of the trials."""
+        from scipy.special import ndtri  # noqa: PLC0415 a third of a second, which `tuner --help` must not pay
+
+        have = float(ndtri(max(0.55, min(judgement.probability, self._confidence))))
+        return math.ceil(len(self._trials) * ((float(ndtri(self._confidence)) / have) ** 2 - 1)) + 1
 
     def _remedy(self, judgement: Judgement) -> str:
-        """About how much more it would take: what is not known yet shrinks with the root of the trials."""
         if not self._enough_trials():
             return f"measure at least {self._fewest} trials"
-        from scipy.stats import norm  # noqa: PLC0415 half a second, which `tuner --help` must not pay
-
-        have = float(norm.ppf(max(0.55, min(judgement.probability, self._confidence))))
-        more = math.ceil(len(self._trials) * ((float(norm.ppf(self._confidence)) / have) ** 2 - 1)) + 1
+        more = self._trials_missing(judgement)
         if more > 2 * self._most_trials:
             return "measure when the host is quieter, or longer (--duration); more trials alone would take too many"
-        minutes = more * (self._costs.warm_s + self._costs.measure_s) / 60
+        minutes = more * (self.costs.warm_s + self.costs.measure_s) / 60
         return f"about {more} more trials, {minutes:.0f} min and what booting takes"
+
+    def gain(self, instances: int, over: int) -> Gain | None:
+        """How much more throughput one count has than another by all that is known; None when that is not known."""
+        left = self._left()
+        if not {instances, over} <= set(left) or not self._informative():
+            return None
+        curves = self._fit().curves
+        difference = curves[:, left.index(instances)] - curves[:, left.index(over)]
+        low, middle, high = (float(q) for q in np.quantile(difference, [0.025, 0.5, 0.975]))
+        return Gain(middle, low, high, lowest=float(np.quantile(difference, 1 - HIGHEST_SAID)))
 
 
 def first_counts(counts: Sequence[int], budget: float) -> tuple[int, ...]:
@@ -346,6 +426,11 @@ def _flat(climbed: Sequence[float]) -> bool:
     return climbed[-1] < climbed[-2] + SMALLEST_GAIN and climbed[-2] < climbed[-3] + SMALLEST_GAIN
 
 
+def log_share_left(missing: float) -> float:
+    """The logarithm of what is left when such a share is missing; of next to nothing, where that is all or more."""
+    return math.log(max(1e-9, 1 - missing))
+
+
 def right_counts(curves: Floats, tolerance: float, leeway: float = LEEWAY) -> npt.NDArray[np.bool_]:
     """Which counts are right in which curve, shape (samples, counts).
 
@@ -355,10 +440,12 @@ def right_counts(curves: Floats, tolerance: float, leeway: float = LEEWAY) -> np
         leeway: Share of the tolerance by which a choice may miss it on either side.
     """
     below = curves - curves.max(axis=1, keepdims=True)
-    enough = below >= math.log(1 - (1 - leeway) * tolerance)
+    enough = below >= log_share_left((1 - leeway) * tolerance)
     first = np.argmax(enough, axis=1)
     places = np.arange(curves.shape[1])
-    right: npt.NDArray[np.bool_] = (below >= math.log(1 - (1 + leeway) * tolerance)) & (places <= first[:, np.newaxis])
+    right: npt.NDArray[np.bool_] = (below >= log_share_left((1 + leeway) * tolerance)) & (
+        places <= first[:, np.newaxis]
+    )
     return right
 
 
@@ -368,7 +455,7 @@ def judge(posterior: Posterior, tolerance: float) -> Judgement:
     shares = right_counts(curves, tolerance).mean(axis=0)
     place = int(np.argmax(shares))
     below = curves - curves.max(axis=1, keepdims=True)
-    too_small = below[:, place] < math.log(1 - (1 + LEEWAY) * tolerance)
+    too_small = below[:, place] < log_share_left((1 + LEEWAY) * tolerance)
     return Judgement(
         place=place,
         probability=float(shares[place]),
@@ -429,7 +516,7 @@ def _margins(curves: Floats, judgement: Judgement, tolerance: float) -> tuple[Fl
         margins.append(curves[:, : judgement.place].max(axis=1) - best)
         errors.append(judgement.too_large)
     table = np.array(margins)
-    limits = np.log1p([-(1 + LEEWAY) * tolerance, -(1 - LEEWAY) * tolerance])[: len(margins)]
+    limits = np.array([log_share_left((1 + sign * LEEWAY) * tolerance) for sign in (1, -1)])[: len(margins)]
     # Near its limit a margin matters most; far from it nothing about it has to be known.
     distance = (table.mean(axis=1) - limits) / (table.std(axis=1) + 0.02)
     importance = (np.array(errors) + 0.005) * (np.exp(-0.5 * distance**2) + 0.05)
@@ -447,13 +534,3 @@ def _likely(posterior: Posterior, counts: Sequence[int], tolerance: float) -> li
 def _sure(probability: float) -> str:
     """A probability in words; that of a thousand samples is never called certain."""
     return f"{probability:.1%}" if probability < HIGHEST_SAID else f"more than {HIGHEST_SAID:.1%}"
-
-
-def _instances(count: int) -> str:
-    return "1 instance" if count == 1 else f"{count} instances"
-
-
-def _list(counts: Sequence[int]) -> str:
-    if len(counts) > 4:  # noqa: PLR2004 a range reads better then
-        return f"{counts[0]} to {counts[-1]}"
-    return " and ".join([", ".join(map(str, counts[:-1])), str(counts[-1])]) if len(counts) > 1 else str(counts[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
@@ -12,6 +12,7 @@ from typing import Any
 
 from tuner.errors import InputError
 from tuner.model import Verdict
+from tuner.procedure import Procedure
 from tuner.search import Costs, Search
 from tuner.simulated_host import MEASURE_S, WARM_S, HostModel, Noise, SimulatedHost, is_right
 
@@ -21,6 +22,7 @@ ARTICLE_RUNS = 3
 OPTUNA_TRIALS = ((4, 12), (16, 24), (32, 32), (64, 36))
 OPTUNA_TRIALS_BEYOND = 44
 MOST_COUNT = 4096
+TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,14 @@ class Summary:
 
 
 def run_tuner(host: SimulatedHost, seed: int) -> SimulatedResult:
-    """The sequential search."""
+    """The procedure of `recommend`."""
     model = host.model
     costs = Costs(boot_s=model.boot_s, cold_s=model.warmup_s, warm_s=WARM_S, measure_s=MEASURE_S)
-    search = Search(model.counts, model.cpu_budget, current=model.current, seed=seed, costs=costs)
-    while (instances := search.next()) is not None:
-        trial = host.trial(instances)
-        search.tell(instances, math.log(trial.throughput_rps), contaminated=trial.contaminated)
-    decision = search.decision()
+    search = Search(model.counts, model.cpu_budget, current=model.current, tolerance=TOLERANCE, seed=seed, costs=costs)
+    procedure = Procedure(search, model.counts, model.current, tolerance=TOLERANCE, memory_bytes=sys.maxsize)
+    while (instances := procedure.next()) is not None:
+        procedure.note(host.trial(instances))
+    decision = procedure.decision()
     return _result(host, decision.guess, decision.stop_reason, decision.verdict)
 
 

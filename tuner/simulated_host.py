@@ -97,6 +97,19 @@ class SimulatedTrial:
     throughput_rps: float
     contaminated: bool
     elapsed_s: float
+    errors: int = 0
+    restarts: int = 0
+    rss_bytes: int = 0
+
+    @property
+    def requests(self) -> int:
+        """Requests that were answered while it was measured."""
+        return round(self.throughput_rps * MEASURE_S)
+
+    @property
+    def disturbances(self) -> tuple[str, ...]:
+        """What the sensors would say."""
+        return ("a simulated burst",) if self.contaminated else ()
 
 
 class SimulatedHost:

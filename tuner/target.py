@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from tuner.model import Inspection, Load, Report
@@ -24,8 +25,12 @@ class Target(Protocol):
             InputError: When the inventory does not say what to send, or from where, in a way that works.
         """
 
-    def trial(self, instances: int, load: Load) -> Report:
+    def trial(self, candidate: Mapping[str, object], load: Load) -> Report:
         """Switch to a candidate, load it and return the raw report.
+
+        Args:
+            candidate: Role variables, such as `strapi_instances`.
+            load: The load that it gets.
 
         Raises:
             HostError: When the host or Ansible fails.

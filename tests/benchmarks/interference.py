@@ -63,7 +63,7 @@ def measure(options: argparse.Namespace) -> list[Seen]:
             on = number > 1 and dice.random() < options.share
             began = time.monotonic()
             with hog(on=on):
-                raw = session.target.trial(instances, load)
+                raw = session.target.trial({"strapi_instances": instances}, load)
             setting = Setting(number, number, instances, attempt=1, cpu_budget=budget)
             trial = to_trial(raw, setting, earlier, wall_s=time.monotonic() - began)
             earlier.append(trial.usage)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 # So wide that any two candidates are within it, whatever else this machine does: the smallest is the right choice.
 TOLERANCE = "90%"
 QUICK = (
-    *("--candidates", "1-2", "--rounds", "3", "--duration", "2", "--connections", "20"),
+    *("--candidates", "1-2", "--effort", "quick", "--duration", "2", "--connections", "20"),
     *("--tolerance", TOLERANCE, "--keep-disturbed"),
 )
 INTERRUPT_LIMIT_S = 60
@@ -85,7 +85,8 @@ def test_no_write_leaves_host_and_inventory_as_they_were(host: DeployedHost) -> 
     summary = json.loads(done.stdout)
     assert summary["instances"] == 1
     assert summary["written"] is None
-    assert [candidate["trials"] for candidate in summary["candidates"]] == [3, 3]
+    assert [candidate["instances"] for candidate in summary["candidates"]] == [1, 2]
+    assert sum(candidate["trials"] for candidate in summary["candidates"]) >= 6
     assert host.workers_online() == 2
     assert not host.written.exists()
 
@@ -98,7 +99,7 @@ def test_interrupt_during_a_trial_leaves_the_original_count(host: DeployedHost) 
         assert process.stderr is not None
         for line in process.stderr:
             # The first trial runs one instance, so that by the second one the host has left its original count.
-            if line.startswith("trial 2/"):
+            if line.startswith("trial 2 of about"):
                 break
         assert process.poll() is None, "it ended before the second trial"
         assert host.workers_online() == 1 or host.workers_online() == 2

@@ -38,8 +38,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def test_a_run_leaves_what_was_found_measured_and_decided(tmp_path: Path) -> None:
     journal = begin(tmp_path)
-    journal.append(trial(1, 1, 200.0), {"load": {"ok": 1}})
-    journal.append(trial(2, 1, 400.0), {"load": {"ok": 2}})
+    journal.append(trial(1, 1, 200.0), {"load": {"ok": 1}}, "search")
+    journal.append(trial(2, 1, 400.0), {"load": {"ok": 2}}, "confirm")
     journal.close_run({"verdict": "certified", "path": tmp_path})
     assert journal.directory.parent == tmp_path / "prod1"
     found = read(journal.directory / "run.json")
@@ -60,7 +60,7 @@ def test_records_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
     try:
         journal = begin(tmp_path / "results")
         journal.touch_host(2)
-        journal.append(trial(1, 1, 200.0), {})
+        journal.append(trial(1, 1, 200.0), {}, "search")
         journal.close_run({})
     finally:
         os.umask(mask)
@@ -87,7 +87,7 @@ def test_every_file_and_its_directory_are_on_disk_before_the_run_goes_on(
     journal.touch_host(2)
     assert synced == [str(base / ".unfinished.json.part"), str(base)]
     synced.clear()
-    journal.append(trial(1, 1, 200.0), {})
+    journal.append(trial(1, 1, 200.0), {}, "search")
     assert synced == [str(journal.directory / "trials.jsonl")]
     synced.clear()
     journal.leave_host()
@@ -149,7 +149,7 @@ def test_a_disk_that_fills_up_is_said_in_words(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(HostError, match="No space left on device"):
-        journal.append(trial(1, 1, 200.0), {})
+        journal.append(trial(1, 1, 200.0), {}, "search")
     with pytest.raises(InputError, match="No space left on device"):
         journal.touch_host(2)
     with pytest.raises(HostError, match="No space left on device"):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import trial
 from simulated import NotedProgress, SimulatedTarget
 from web import serve
 
@@ -25,11 +24,12 @@ from tuner.recommend import Actors, Outcome, Request
 
 # Three instances are best by far, and the host runs two.
 CLEAR: Mapping[int, Sequence[float]] = {1: (200, 210, 200), 2: (400, 400, 410), 3: (600, 610, 600)}
-NOISY: Mapping[int, Sequence[float]] = {1: (200, 500, 300), 2: (400, 250, 310), 3: (300, 300, 600)}
+NOISY: Mapping[int, Sequence[float]] = {1: (200, 500, 300), 2: (400, 250, 310), 3: (300, 310, 600)}
 DEAD: Mapping[int, Sequence[float]] = dict.fromkeys((1, 2, 3), (0, 0, 0))
 OWNED = "host_vars/prod1/tuner.yml"
 WRITTEN = "---\n# Written by tuner. Change it with: tuner recommend --host prod1\nstrapi_instances: 3\n"
-UP_AND_DOWN = ["trial 1", "trial 2", "trial 3", "trial 3", "trial 2", "trial 1", "trial 1", "trial 2", "trial 3"]
+# The search measures upwards first.
+UPWARDS = ["trial 1", "trial 2", "trial 3"]
 
 
 @dataclass
@@ -90,7 +90,9 @@ def prepare(tmp_path: Path, application: str) -> Iterator[Prepare]:
                 host="prod1",
                 load=Load(paths=("/api/articles?sort=title",)),
                 requested=(1, 2, 3),
-                rounds=3,
+                effort="standard",
+                budget_s=None,
+                seed=1,
                 tolerance=0.05,
                 keep_disturbed=False,
                 write=False,
@@ -117,7 +119,9 @@ def test_the_chosen_number_is_written_and_rolled_out(prepare: Prepare) -> None:
     outcome = run.go(write=True)
     assert outcome.decision is not None
     assert (outcome.decision.verdict, outcome.decision.instances) == (Verdict.CERTIFIED, 3)
-    assert run.target.calls == ["inspect", "check", *UP_AND_DOWN, "deploy 3"]
+    assert run.target.calls[:5] == ["inspect", "check", *UPWARDS]
+    assert run.target.calls[-1] == "deploy 3"
+    assert all(call.startswith("trial ") for call in run.target.calls[2:-1])
     assert (run.root / OWNED).read_text() == WRITTEN
     assert run.target.running == outcome.running == 3
     assert run.note_left_behind() is None
@@ -135,7 +139,8 @@ def test_without_write_the_host_is_brought_back_and_the_choice_is_told(prepare: 
     outcome = run.go()
     assert outcome.decision is not None
     assert (outcome.decision.instances, outcome.edit, outcome.running) == (3, None, 2)
-    assert run.target.calls == ["inspect", "check", *UP_AND_DOWN, "restore 2"]
+    assert run.target.calls[:5] == ["inspect", "check", *UPWARDS]
+    assert run.target.calls[-1] == "restore 2"
     assert run.target.running == 2
     assert run.inventory_files() == before
     assert run.note_left_behind() is None
@@ -150,7 +155,7 @@ def test_unresolved_brings_the_host_back_and_writes_nothing(prepare: Prepare) ->
     assert run.target.calls[-1] == "restore 2"
     assert run.inventory_files() == before
     assert run.summary()["written"] is None
-    with pytest.raises(UnresolvedError, match="nothing was written; measure"):
+    with pytest.raises(UnresolvedError, match="nothing was written; "):
         use_case.raise_for_verdict(outcome)
 
 
@@ -163,7 +168,7 @@ def test_a_host_on_which_no_candidate_answers_is_brought_back(prepare: Prepare) 
     assert caught.value.exit_code == 4
 
 
-@pytest.mark.parametrize("at", [1, 5, 9])
+@pytest.mark.parametrize("at", [1, 5, 8])
 @pytest.mark.parametrize("kind", [HostError, InterruptedByUserError, RuntimeError, SystemExit])
 def test_a_failure_in_a_trial_brings_the_host_back(prepare: Prepare, kind: type[BaseException], at: int) -> None:
     error = kind("trial.yml failed")
@@ -171,7 +176,9 @@ def test_a_failure_in_a_trial_brings_the_host_back(prepare: Prepare, kind: type[
     with pytest.raises(kind) as caught:
         run.go()
     assert caught.value is error
-    assert run.target.calls == ["inspect", "check", *UP_AND_DOWN[:at], "restore 2"]
+    assert run.target.calls[2:-1][:3] == UPWARDS[:at]
+    assert len(run.target.calls) == 2 + at + 1
+    assert run.target.calls[-1] == "restore 2"
     assert run.target.running == 2
     assert run.note_left_behind() is None
     assert run.summary() == {"verdict": None, "error": "trial.yml failed"}
@@ -197,7 +204,7 @@ def test_a_signal_in_a_trial_brings_the_host_back(prepare: Prepare, number: sign
 
 
 def test_a_signal_in_the_last_trial_is_acted_on_before_anything_is_written(prepare: Prepare) -> None:
-    run = prepare(on_trial=lambda at: signal.raise_signal(signal.SIGINT) if at == 9 else None)
+    run = prepare(on_trial=lambda at: signal.raise_signal(signal.SIGINT) if at == 8 else None)
     before = run.inventory_files()
     with pytest.raises(InterruptedByUserError):
         run.go(write=True)
@@ -213,7 +220,8 @@ def test_the_host_is_noted_as_in_use_while_it_is(prepare: Prepare, tmp_path: Pat
         seen.append(noted and noted["instances"])
 
     prepare(on_trial=look).go()
-    assert seen == [2] * 9
+    assert len(seen) >= 8
+    assert set(seen) == {2}
 
 
 @pytest.mark.parametrize("own", [None, "strapi_instances: 2  # as it was\n"], ids=["no file", "a file"])
@@ -368,23 +376,38 @@ def test_a_disk_that_is_full_does_not_keep_the_host_from_being_brought_back(
     assert run.note_left_behind() is None
 
 
-def test_the_estimate_counts_boots_and_then_what_trials_really_took(prepare: Prepare) -> None:
-    request = prepare().request
-    order = [(1, 1), (1, 2), (2, 2)]
-    # From 2: down to 1 takes 4 + 8 + 2; up to 2 takes 4 + 8 + 10 and a boot of 4; staying takes 4 + 8 + 2.
-    assert use_case.remaining_s(order, 2, request.load, []) == pytest.approx(14 + 26 + 14)
-    assert use_case.remaining_s([], 2, request.load, []) == 0
-    # Two trials took 10 and 6 s beside their load, warm-up and boots: 8 in the mean.
-    seen = [trial(1, 1, 200.0, booted=0, wall_s=20.0), trial(2, 1, 400.0, booted=1, wall_s=6.0 + 8 + 10 + 4)]
-    assert use_case.remaining_s(order[2:], 2, request.load, seen) == pytest.approx(8 + 8 + 2)
+def test_a_run_ends_when_its_time_is_over_and_is_unresolved(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("tuner.measuring.time.monotonic", lambda: clock[0])
+
+    def take_time(_: int) -> None:
+        clock[0] += 20.0
+
+    run = prepare(on_trial=take_time)
+    outcome = run.go(budget_s=70.0)
+    assert outcome.decision is not None
+    assert outcome.decision.verdict is Verdict.UNRESOLVED
+    assert outcome.decision.stop_reason == "the time of 70 s is over"
+    # Three trials of 20 s end within 70 s, and a fourth would not.
+    assert run.target.calls == ["inspect", *UPWARDS, "restore 2"]
+
+
+def test_the_seed_and_what_each_trial_was_for_are_noted(prepare: Prepare) -> None:
+    run = prepare()
+    outcome = run.go(seed=77)
+    found = json.loads((Path(outcome.directory) / "run.json").read_text())
+    assert (found["request"]["seed"], run.summary()["seed"]) == (77, 77)
+    rows = [json.loads(row) for row in (Path(outcome.directory) / "trials.jsonl").read_text().splitlines()]
+    assert {row["phase"] for row in rows} <= {"search", "limits", "confirm"}
+    assert [row["trial"]["number"] for row in rows] == list(range(1, len(rows) + 1))
 
 
 def disturb(target: SimulatedTarget, *numbers: int) -> None:
     """Let somebody else use a CPU during these trials."""
     undisturbed, count = target.trial, iter(range(1, 1000))
 
-    def trial(instances: int, load: Load) -> Any:  # noqa: ANN401 a raw report
-        report = undisturbed(instances, load)
+    def trial(candidate: Mapping[str, object], load: Load) -> Any:  # noqa: ANN401 a raw report
+        report = undisturbed(candidate, load)
         if next(count) not in numbers:
             return report
         busy = {**report["after"]["host_cpu_s"], "user": 110.0}
@@ -393,25 +416,33 @@ def disturb(target: SimulatedTarget, *numbers: int) -> None:
     target.trial = trial  # type: ignore[method-assign]  # the same host, with a neighbour
 
 
+STEADY: Mapping[int, Sequence[float]] = {1: (200, 202, 201), 2: (400, 402, 401), 3: (600, 603, 606)}
+
+
 def test_a_disturbed_trial_is_measured_again_at_once(prepare: Prepare) -> None:
-    run = prepare({1: [400.0] * 9, 2: [400.0] * 9, 3: [400.0] * 9})
-    disturb(run.target, 2, 5)
-    run.go()
-    trials = [call for call in run.target.calls if call.startswith("trial")]
-    assert trials == [*UP_AND_DOWN[:1], "trial 2", *UP_AND_DOWN[1:3], "trial 3", *UP_AND_DOWN[3:]]
+    run = prepare(STEADY)
+    disturb(run.target, 2)
+    outcome = run.go()
+    assert run.target.calls[1:5] == ["trial 1", "trial 2", "trial 2", "trial 3"]
+    assert outcome.decision is not None
+    assert [candidate.disturbed for candidate in outcome.decision.candidates] == [0, 1, 0]
 
 
-def test_a_trial_that_stays_disturbed_is_measured_three_times_and_then_counts(prepare: Prepare) -> None:
-    run = prepare({1: [400.0] * 9, 2: [400.0] * 9, 3: [400.0] * 9})
+def test_a_trial_that_stays_disturbed_is_measured_three_times_and_says_nothing(prepare: Prepare) -> None:
+    run = prepare(STEADY)
     disturb(run.target, 2, 3, 4)
     outcome = run.go()
-    assert run.target.calls.count("trial 2") == 5
+    assert run.target.calls[1:6] == ["trial 1", "trial 2", "trial 2", "trial 2", "trial 3"]
+    rows = (Path(outcome.directory) / "trials.jsonl").read_text().splitlines()
+    assert [json.loads(row)["trial"]["attempt"] for row in rows[:5]] == [1, 1, 2, 3, 1]
     assert outcome.decision is not None
-    assert [candidate.disturbed for candidate in outcome.decision.candidates] == [0, 3, 0]
+    assert outcome.decision.instances == 3
 
 
 def test_disturbed_trials_are_kept_where_that_is_asked_for(prepare: Prepare) -> None:
-    run = prepare({1: [400.0] * 9, 2: [400.0] * 9, 3: [400.0] * 9})
-    disturb(run.target, *range(2, 10))
-    run.go(keep_disturbed=True)
-    assert [call for call in run.target.calls if call.startswith("trial")] == UP_AND_DOWN
+    run = prepare(STEADY)
+    disturb(run.target, *range(2, 100))
+    outcome = run.go(keep_disturbed=True)
+    assert run.target.calls[1:4] == UPWARDS
+    assert outcome.decision is not None
+    assert outcome.decision.instances == 3

@@ -15,10 +15,12 @@ from rich.console import Console
 from tuner import decide, report
 from tuner.inventory import Edit
 from tuner.model import Bound, Inspection, Plan, ProjectWarning
+from tuner.procedure import Procedure
 from tuner.recommend import Outcome, to_summary
+from tuner.search import Search
 
 INSPECTION = Inspection("prod1", capacity(2.0), deployment(instances=2))
-PLAN = Plan((1, 2, 12), (Bound(8, "4 for each of 2 CPUs [really]"),), 3)
+PLAN = Plan((1, 2, 12), (Bound(8, "4 for each of 2 CPUs [really]"),))
 HEADERS = ("instances", "requests/s", "95% interval", "ratio", "p50 / p99", "memory", "errors")
 
 
@@ -26,7 +28,12 @@ def outcome(edit: Edit | None = None, *, directory: str = "/results/prod1") -> O
     rates = {1: (208.4, 210.0, 207.0), 2: (400.0, 405.0, 399.0), 12: (10_400.0, 10_410.0, 10_390.0)}
     trials = [trial(n, number, rate) for n in rates for number, rate in enumerate(rates[n], start=1)]
     dead = [trial(3, number, 0.0, latency_ms={}, errors=4000) for number in (1, 2, 3)]
-    decision = decide.decide([*trials, *dead], tolerance=0.05, memory_bytes=64 * GIB)
+    procedure = Procedure(Search((1, 2, 3, 12), 8.0), (1, 2, 3, 12), 2, tolerance=0.05, memory_bytes=64 * GIB)
+    for found in (*trials, *trials, *dead):
+        procedure.note(found)
+    while procedure.next() is not None:
+        procedure.note(trials[-1])
+    decision = decide.decide(procedure, [*trials, *dead], tolerance=0.05, seed=0)
     return Outcome(INSPECTION, PLAN, decision, edit, 12 if edit else 2, directory)
 
 
@@ -61,7 +68,7 @@ def test_the_verdict_and_the_reasons_follow() -> None:
     text = printed(outcome())
     assert "  2 instances: out, 12 instances give " in text
     assert "  3 instances: out, requests were not answered" in text
-    assert re.search(r"^certified  12 instances: the smallest count within 5% of the best", text, re.MULTILINE)
+    assert re.search(r"^certified  12 instances: the best, and no smaller count is within 5% of it", text, re.MULTILINE)
     assert "Nothing was written; prod1 runs 2 instances, as before." in text
 
 
@@ -126,11 +133,11 @@ def test_json_is_valid_and_alone(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 def test_the_plan_shows_bounds_and_time() -> None:
     file = io.StringIO()
-    report.print_plan(Console(file=file, width=120), INSPECTION, PLAN, 312.0)
+    report.print_plan(Console(file=file, width=120), INSPECTION, PLAN, 9, 312.0)
     lines = file.getvalue().splitlines()
     assert lines[0].startswith("prod1: 2 CPUs (a CPU quota), strapi: 2 instances, release 8c42c2fda145 at http://")
     assert lines[1:] == [
-        "Candidates 1, 2, 12; 3 rounds, about 5:12. Upper bounds:",
+        "Candidates 1, 2 and 12; about 9 trials, 5:12. Upper bounds:",
         "    8  4 for each of 2 CPUs [really]",
     ]
 
@@ -172,13 +179,13 @@ def test_progress_in_a_file_is_plain_lines() -> None:
     file = io.StringIO()
     with report.ConsoleProgress(Console(file=file, width=120)) as progress:
         progress.step("Looking at [prod1]")
-        progress.trial_begins(1, 9, 1, 130.0)
-        progress.trial_ended(trial(1, 1, 208.44, settled=False, errors=2, restarts=1), 9)
+        progress.trial_begins(1, 9, "1 instance", 130.0)
+        progress.trial_ended(trial(1, 1, 208.44, settled=False, errors=2, restarts=1), "1 instance")
         progress.warn("[careful]")
-    measured = "   1/9  round 1  1 instance      208.4 requests/s  p50    100 ms  p99    250 ms"
+    measured = "   1  1 instance      208.4 requests/s  p50    100 ms  p99    250 ms"
     assert file.getvalue().splitlines() == [
         "Looking at [prod1]",
-        "trial 1/9: 1 instance (about 2:10 left)",
+        "trial 1 of about 9: 1 instance (about 2:10 left)",
         f"{measured}  not settled, 2 errors, 1 worker died",
         "Warning: [careful]",
     ]

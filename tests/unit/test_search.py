@@ -21,9 +21,7 @@ from tuner.simulated_host import HostModel, Noise, SimulatedHost, is_right, rand
 FOUR = {1: 410.0, 2: 790.0, 3: 1010.0, 4: 1100.0, 5: 1090.0, 6: 1060.0}
 
 
-def run(
-    model: HostModel, *, most_trials: int | None = None, most_s: float | None = None
-) -> tuple[SearchDecision, list[int]]:
+def run(model: HostModel, *, most_trials: int | None = None) -> tuple[SearchDecision, list[int]]:
     host, tried = SimulatedHost(model), []
     sought = Search(
         model.counts,
@@ -31,7 +29,6 @@ def run(
         current=model.current,
         seed=model.seed,
         most_trials=most_trials,
-        most_s=most_s,
     )
     while (instances := sought.next()) is not None:
         trial = host.trial(instances)
@@ -88,10 +85,72 @@ def test_noise_beyond_all_measure_is_never_certain() -> None:
         assert decision.verdict is Verdict.UNRESOLVED
 
 
-def test_a_run_ends_when_its_time_is_over() -> None:
-    decision, tried = run(of(FOUR, Noise(cv=0.25)), most_s=150)
-    assert decision.stop_reason == "150 s were spent"
-    assert 6 <= len(tried) < 20
+def test_a_run_that_is_stopped_stays_stopped_and_says_why() -> None:
+    sought = Search((1, 2, 3), 2)
+    for count in (1, 2, 3):
+        assert sought.next() == count
+        sought.tell(count, math.log(200.0 * count))
+    sought.stop("the time is over")
+    assert sought.next() is None
+    sought.tell(1, math.log(200.0))
+    assert sought.next() is None
+    assert sought.decision().stop_reason == "the time is over"
+    assert sought.decision().verdict is Verdict.UNRESOLVED
+
+
+def test_what_is_told_after_the_end_can_reopen_the_search() -> None:
+    model = of({1: 210.0, 2: 420.0, 3: 421.0}, Noise(cv=0.01), cpu_budget=2)
+    host, sought = SimulatedHost(model), Search(model.counts, 2, seed=7)
+    while (instances := sought.next()) is not None:
+        sought.tell(instances, math.log(host.trial(instances).throughput_rps))
+    assert sought.decision().instances == 2
+    for _ in range(3):
+        sought.tell(2, math.log(300.0))
+    assert sought.next() is not None
+
+
+def test_between_two_sessions_a_host_may_have_become_slower_as_a_whole() -> None:
+    rates = {1: 210.0, 2: 400.0, 3: 420.0}
+    order = (1, 2, 3, 3, 2, 1, 2, 3)
+    sessions = []
+    for paused in (False, True):
+        sought = Search((1, 2, 3), 2, seed=1)
+        for count in order:
+            sought.tell(count, math.log(rates[count]))
+        if paused:
+            sought.pause()
+        for count in order:
+            sought.tell(count, math.log(0.8 * rates[count]))
+        sessions.append(sought.decision())
+    assert sessions[1].trial_sd is not None
+    assert sessions[0].trial_sd is not None
+    # Without a pause a fifth less is noise, drift or bursts; with one it is the host's new height.
+    assert sessions[1].trial_sd < 0.7 * sessions[0].trial_sd
+    assert sessions[1].instances in (2, 3)
+
+
+@pytest.mark.parametrize(("effort", "fewer"), [("quick", True), ("thorough", False)])
+def test_more_effort_takes_more_trials(effort: str, fewer: bool) -> None:  # noqa: FBT001 a parameter of the test
+    models = [random_host(seed, 4, "moderate") for seed in range(10)]
+    trials = []
+    for chosen in (effort, "standard"):
+        total = 0
+        for model in models:
+            host = SimulatedHost(model)
+            sought = Search(model.counts, 4, seed=model.seed, effort=search.EFFORTS[chosen])
+            while (instances := sought.next()) is not None:
+                total += 1
+                sought.tell(instances, math.log(host.trial(instances).throughput_rps))
+        trials.append(total)
+    assert (trials[0] < trials[1]) == fewer
+
+
+def test_a_tolerance_of_nearly_everything_leaves_the_smallest() -> None:
+    model = of({1: 210.0, 2: 420.0}, cpu_budget=2)
+    host, sought = SimulatedHost(model), Search(model.counts, 2, tolerance=0.9)
+    while (instances := sought.next()) is not None:
+        sought.tell(instances, math.log(host.trial(instances).throughput_rps))
+    assert sought.decision().instances == 1
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

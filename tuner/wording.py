@@ -1,0 +1,41 @@
+"""How counts, shares and lists of them are written in sentences. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+LONGEST_LIST = 4
+SECONDS_AS_SUCH = 90
+
+
+def instances(count: int) -> str:
+    """`1 instance`, `2 instances`."""
+    return "1 instance" if count == 1 else f"{count} instances"
+
+
+def listed(counts: Sequence[int]) -> str:
+    """`1`, `1 and 2`, `1, 2 and 4`; many as `1 to 9`."""
+    if len(counts) > LONGEST_LIST:
+        return f"{counts[0]} to {counts[-1]}"
+    return " and ".join([", ".join(map(str, counts[:-1])), str(counts[-1])]) if len(counts) > 1 else str(counts[0])
+
+
+def share(value: float) -> str:
+    """A share as it was given: `5%`, `2.5%`."""
+    return f"{100 * value:.12g}%"
+
+
+def signed(log_ratio: float) -> str:
+    """A log ratio as `+1.3%`."""
+    return f"{math.expm1(log_ratio):+.1%}"
+
+
+def percent(log_ratio: float) -> str:
+    """The size of a log ratio as `1.3%`."""
+    return f"{math.expm1(abs(log_ratio)):.1%}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as `40 s` or `4 min`."""
+    return f"{seconds:.0f} s" if seconds < SECONDS_AS_SUCH else f"{seconds / 60:.0f} min"
