@@ -67,7 +67,11 @@ class Measuring:
     running: int
     budget_s: float | None = None
     trials: list[Trial] = field(default_factory=list)
-    began_s: float = field(default_factory=time.monotonic)
+    began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin to count the time."""
+        self.began_s = time.monotonic()
 
     def run(self, procedure: Procedure) -> None:
         """Measure what the procedure asks for, to its end or to the end of the time."""

@@ -21,7 +21,7 @@ from tuner.wording import instances as in_words
 from tuner.wording import signed
 
 # With more disturbed trials than these, also when repeated, what was measured is the disturbance.
-MOST_DISTURBED_SHARE = 0.2
+MOST_DISTURBED_SHARE = 1 / 3
 # How often the choice is measured beyond the search, to know its error rate.
 MOST_PROOFS = 8
 # Pairs of neighbouring trials, those of the search included, that the incumbent and the choice are compared by.

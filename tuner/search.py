@@ -36,6 +36,8 @@ LEEWAY = 0.4
 # Probability of being right at which a run stops, by the number of counts: among many of them the last half per cent
 # would double the trials. What is wrong in the end is fewer than this allows, since most runs stop at more.
 CONFIDENCE, CONFIDENCE_OF_MANY = 0.995, 0.985
+# What is enough when there will be no more trials.
+CONFIDENCE_AT_THE_END = 0.97
 CERTIFIED_CONFIDENCE = 0.95
 # A thousand samples tell no probability above this.
 HIGHEST_SAID = 0.999
@@ -159,7 +161,8 @@ class Search:
         seed: Seed of the sampling; the same trials then lead to the same decision.
         costs: What trials cost in time.
         effort: How sure the run is to be, and how long it goes on for that.
-        most_trials: When to give up; None takes a number that fits the number of counts.
+        most_trials: Trials after which to give up, contaminated ones not counted up to as many again; None takes a
+            number that fits the number of counts.
 
     Attributes:
         costs: What trials cost in time; may be replaced as that becomes known better.
@@ -286,7 +289,7 @@ class Search:
         """Look at what is known, and either stop or fill the queue."""
         left = self._left()
         if not self._informative():
-            if len(self._trials) >= self._most_trials:
+            if self._at_the_end():
                 self._stop_reason = "every trial was contaminated"
             else:
                 self._queue = [min(left, key=lambda count: abs(count - self._running))]
@@ -300,10 +303,10 @@ class Search:
             judgement = judge(posterior, self._tolerance)
         if self._enough_trials() and judgement.probability >= self._confidence:
             self._stop_reason = f"the choice is right with {_sure(judgement.probability)} probability"
-        elif len(self._trials) >= self._most_trials:
+        elif self._at_the_end():
             self._stop_reason = f"{len(self._trials)} trials were measured"
         else:
-            room = max(1, min(self._sweep, self._most_trials - len(self._trials)))
+            room = max(1, min(self._sweep, self._most_trials - self._clean()))
 
             def cost_s(place: int, top: int) -> float:
                 ready = max(self._running, left[top]) if top >= 0 else self._running
@@ -315,8 +318,14 @@ class Search:
             missing = max(self._trials_missing(judgement), self._fewest - len(self._trials))
             self._expected = min(self._most_trials, len(self._trials) + missing)
 
+    def _clean(self) -> int:
+        return sum(not trial.contaminated for trial in self._trials)
+
     def _enough_trials(self) -> bool:
-        return sum(not trial.contaminated for trial in self._trials) >= self._fewest
+        return self._clean() >= self._fewest
+
+    def _at_the_end(self) -> bool:
+        return self._clean() >= self._most_trials or len(self._trials) >= 2 * self._most_trials
 
     def decision(self) -> SearchDecision:
         """Decide from all trials so far; may be called at any time."""
@@ -345,7 +354,10 @@ class Search:
         count = len(self._trials)
         common = (guess, judgement.probability, half, reason)
         trial_sd = math.hypot(posterior.noise_sd, posterior.drift_sd)
-        if not self._enough_trials() or judgement.probability < self._confidence:
+        # A run that took its course is over; one that was stopped could have gone on.
+        ended = self._at_the_end() and not self._stopped
+        enough = min(self._confidence, CONFIDENCE_AT_THE_END) if ended else self._confidence
+        if not self._enough_trials() or judgement.probability < enough:
             others = _likely(posterior, left, self._tolerance)
             sentence = (
                 f"Unresolved: {listed(others)} instances are all possible after {count} trials; "
@@ -355,6 +367,8 @@ class Search:
             return SearchDecision(Verdict.UNRESOLVED, None, *common, sentence, self._remedy(judgement), trial_sd)
         certified = judgement.strict >= CERTIFIED_CONFIDENCE
         allowed = share(self._tolerance)
+        if not certified:
+            allowed += f", give or take {share(LEEWAY * self._tolerance)},"
         lead = (
             f"the best, and no smaller count is within {allowed} of it"
             if guess == best

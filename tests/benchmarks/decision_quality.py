@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128)
 # What a run depends on.
 DECIDES = ("curve", "likelihood", "posterior", "search", "limits", "procedure", "simulated_host", "simulate")
-CHUNK = 20
+CHUNK = 10
 HEADER = (
     "| noise | CPUs | method | hosts | right | confidently wrong | unresolved "
     "| trials: median, 90 % | minutes: median, 90 % |\n"

@@ -173,7 +173,7 @@ def test_only_contaminated_trials_end_in_an_answer_too() -> None:
     decision, tried = run(of({1: 1.0, 2: 2.0}, Noise(burst_rate=1.0, burst_visible=1.0)), most_trials=9)
     assert decision.verdict is Verdict.UNRESOLVED
     assert decision.stop_reason == "every trial was contaminated"
-    assert len(tried) == 9
+    assert len(tried) == 18
 
 
 def test_one_candidate_needs_no_trial() -> None:
