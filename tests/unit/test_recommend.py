@@ -389,7 +389,7 @@ def test_a_run_ends_when_its_time_is_over_and_is_unresolved(prepare: Prepare, mo
     assert outcome.decision.verdict is Verdict.UNRESOLVED
     assert outcome.decision.stop_reason == "the time of 70 s is over"
     # Three trials of 20 s end within 70 s, and a fourth would not.
-    assert run.target.calls == ["inspect", *UPWARDS, "restore 2"]
+    assert run.target.calls == ["inspect", "check", *UPWARDS, "restore 2"]
 
 
 def test_the_seed_and_what_each_trial_was_for_are_noted(prepare: Prepare) -> None:
@@ -423,7 +423,7 @@ def test_a_disturbed_trial_is_measured_again_at_once(prepare: Prepare) -> None:
     run = prepare(STEADY)
     disturb(run.target, 2)
     outcome = run.go()
-    assert run.target.calls[1:5] == ["trial 1", "trial 2", "trial 2", "trial 3"]
+    assert run.target.calls[2:6] == ["trial 1", "trial 2", "trial 2", "trial 3"]
     assert outcome.decision is not None
     assert [candidate.disturbed for candidate in outcome.decision.candidates] == [0, 1, 0]
 
@@ -432,7 +432,7 @@ def test_a_trial_that_stays_disturbed_is_measured_three_times_and_says_nothing(p
     run = prepare(STEADY)
     disturb(run.target, 2, 3, 4)
     outcome = run.go()
-    assert run.target.calls[1:6] == ["trial 1", "trial 2", "trial 2", "trial 2", "trial 3"]
+    assert run.target.calls[2:7] == ["trial 1", "trial 2", "trial 2", "trial 2", "trial 3"]
     rows = (Path(outcome.directory) / "trials.jsonl").read_text().splitlines()
     assert [json.loads(row)["trial"]["attempt"] for row in rows[:5]] == [1, 1, 2, 3, 1]
     assert outcome.decision is not None
@@ -443,6 +443,6 @@ def test_disturbed_trials_are_kept_where_that_is_asked_for(prepare: Prepare) -> 
     run = prepare(STEADY)
     disturb(run.target, *range(2, 100))
     outcome = run.go(keep_disturbed=True)
-    assert run.target.calls[1:4] == UPWARDS
+    assert run.target.calls[2:5] == UPWARDS
     assert outcome.decision is not None
     assert outcome.decision.instances == 3

@@ -169,7 +169,7 @@ def test_what_breaks_with_several_instances_is_shown_where_several_are_tried(
         "  Warning: config/server.ts:7: cron tasks [all] run once in every instance. To mend it, claim a lock.",
     ]
     plan, asked = io.StringIO(), io.StringIO()
-    report.print_plan(Console(file=plan, width=120), inspection, replace(PLAN, candidates=candidates), 312.0)
+    report.print_plan(Console(file=plan, width=120), inspection, replace(PLAN, candidates=candidates), 9, 312.0)
     report.print_inspection(Console(file=asked, width=120), inspection)
     assert plan.getvalue().splitlines()[-2:] == expected if shown else "Warning" not in plan.getvalue()
     assert asked.getvalue().splitlines()[-2:] == expected
