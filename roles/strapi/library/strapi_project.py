@@ -12,9 +12,13 @@ description:
 author: strapi-tuner developers
 options:
   path:
-    description: Directory of the project, the one that holds package.json.
+    description: Directory of the project, the one that holds package.json, or of the repository that holds it.
     type: path
     required: true
+  subdir:
+    description: Where below path the project lies, for a repository that holds more than it.
+    type: str
+    default: ''
   exclude:
     description: >-
       What is no source, with shell wildcards: names, wherever they are, and with a slash in front paths from the
@@ -46,9 +50,12 @@ project:
     name: {description: Name in package.json., type: str}
     strapi_version: {description: 'Version of Strapi in the lockfile, or else the range in package.json.', type: str}
     major: {description: Major version of Strapi., type: int}
-    typescript: {description: Whether it is compiled to dist/., type: bool}
-    package_manager: {description: npm, yarn or pnpm, by the lockfile., type: str}
+    typescript: {description: Whether it is compiled., type: bool}
+    dist_dir: {description: Where it is compiled to., type: str}
+    package_manager: {description: 'npm, yarn-classic, yarn-berry or pnpm, by the lockfile.', type: str}
+    package_manager_version: {description: The version that package.json names, or an empty string., type: str}
     lockfile: {description: Name of the lockfile, or an empty string., type: str}
+    native_modules: {description: 'Whether packages may have to be compiled, by the lockfile.', type: bool}
     engines_node: {description: The Node.js range that it asks for, or else that its Strapi does., type: str}
     build_script: {description: Whether package.json has a script called build., type: bool}
     own_files: {description: Those of server.js and ecosystem.config.js that the project brings., type: list}
@@ -70,16 +77,30 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-# Where a project holds several of them, the first counts; npm itself prefers npm-shrinkwrap.json.
+# Where a project holds several of them, those of the manager that package.json names go first, and then the first
+# counts; npm itself prefers npm-shrinkwrap.json.
 LOCKFILES = {
     "npm-shrinkwrap.json": "npm",
     "package-lock.json": "npm",
     "yarn.lock": "yarn",
     "pnpm-lock.yaml": "pnpm",
 }
+PACKAGE_MANAGER = re.compile(r"(npm|yarn|pnpm)@(\d+\.\d+\.\d[\w.-]*)(?:\+.*)?")
+YARN_BERRY = re.compile(r"^__metadata:", re.MULTILINE)
+# Packages that others depend on in order to be compiled where no binary fits.
+COMPILING = re.compile(r"\b(?:prebuild-install|bindings|node-gyp|node-gyp-build|node-pre-gyp|node-addon-api|nan)\b")
+# Where each other lockfile says which Strapi it holds; pnpm's says the Node.js range too.
+LOCKED_STRAPI = (
+    re.compile(r'^"?@strapi/strapi@[^\n]*:\n  version:? "?(?P<version>[^"\n]+)(?P<node>)', re.MULTILINE),
+    re.compile(
+        r"^  '@strapi/strapi@(?P<version>[^'()\n]+)':\n(?:    [^\n]*\n)*?    engines: \{node: '?(?P<node>[^'},\n]+)",
+        re.MULTILINE,
+    ),
+)
+OUT_DIR = re.compile(r"^[^/\n]*\"outDir\"\s*:\s*\"(?:\./)?([^\"]+?)/?\"", re.MULTILINE)
 GENERATED_FILES = ("server.js", "ecosystem.config.js")
 SUPPORTED_MAJORS = (4, 5)
-REMEDY = "set strapi_source to the directory that holds the application's package.json"
+REMEDY = "set strapi_source (and strapi_source_subdir) to the directory that holds the application's package.json"
 
 
 class ProjectError(Exception):
@@ -113,15 +134,95 @@ def section(document: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 what JS
     return found if isinstance(found, dict) else {}
 
 
-def read_npm_lock(path: Path, lockfile: str) -> dict[str, Any]:
-    """The lockfile's entry for @strapi/strapi, or an empty one where it has none or is not npm's."""
-    if LOCKFILES.get(lockfile) != "npm":
-        return {}
+def named_manager(path: Path, package: dict[str, Any]) -> tuple[str, str]:
+    """Name and version of the package manager that package.json asks for; both empty where it names none.
+
+    Raises:
+        ProjectError: When it is one that the role does not know, or has no exact version.
+    """
+    wanted = package.get("packageManager")
+    if not wanted:
+        return "", ""
+    found = PACKAGE_MANAGER.fullmatch(str(wanted))
+    if found is None:
+        raise ProjectError(
+            f"{path}/package.json names the package manager {wanted}, and npm, yarn or pnpm with an exact version is "
+            "needed, for example pnpm@10.34.8"
+        )
+    return found[1], found[2]
+
+
+def find_lockfile(path: Path, manager: str) -> str:
+    """Name of the lockfile that counts, or an empty string."""
+    there = [name for name in LOCKFILES if (path / name).is_file()]
+    return next((name for name in there if LOCKFILES[name] == manager), there[0] if there else "")
+
+
+def read_lockfile(path: Path, lockfile: str) -> str:
+    """The text of a lockfile, or an empty one where there is none."""
     try:
-        lock = json.loads((path / lockfile).read_text(encoding="utf-8"))
+        return (path / lockfile).read_text(encoding="utf-8") if lockfile else ""
     except (OSError, ValueError) as error:
+        raise ProjectError(f"{path / lockfile} cannot be read: {error}") from None
+
+
+def describe_manager(path: Path, package: dict[str, Any], lockfile: str, lock: str) -> dict[str, str]:
+    """Which package manager installs the packages: the lockfile's, in the version that package.json names for it."""
+    manager, version = named_manager(path, package)
+    if lockfile and LOCKFILES[lockfile] != manager:
+        manager, version = LOCKFILES[lockfile], ""
+    if manager == "yarn":
+        is_berry = bool(YARN_BERRY.search(lock)) if lock else not version.startswith("1.")
+        manager = "yarn-berry" if is_berry else "yarn-classic"
+        if version and version.startswith("1.") == is_berry:
+            raise ProjectError(
+                f"{path}/package.json names yarn@{version}, and {path / lockfile} is of another generation of yarn; "
+                "write it again with that version"
+            )
+    return {"package_manager": manager or "npm", "package_manager_version": version}
+
+
+def locked_strapi(path: Path, lockfile: str, lock: str) -> tuple[str, str]:
+    """Version and Node.js range of the Strapi in a lockfile; empty where it does not say.
+
+    Raises:
+        ProjectError: When npm's lockfile is no JSON.
+    """
+    if LOCKFILES.get(lockfile) != "npm":
+        found = next(filter(None, (pattern.search(lock) for pattern in LOCKED_STRAPI)), None)
+        return (found["version"], found["node"]) if found else ("", "")
+    try:
+        packages = section(json.loads(lock), "packages")
+    except ValueError as error:
         raise ProjectError(f"{path / lockfile} cannot be read: {error}; write it again with npm install") from None
-    return section(section(lock, "packages"), "node_modules/@strapi/strapi")
+    entry = section(packages, "node_modules/@strapi/strapi")
+    return str(entry.get("version") or ""), str(section(entry, "engines").get("node") or "")
+
+
+def refuse_workspace(root: Path, path: Path) -> None:
+    """Refuse a project whose packages are locked further up, together with those of its neighbours.
+
+    Raises:
+        ProjectError: When a directory between the repository's and the project's holds a lockfile.
+    """
+    for parent in path.parents:
+        if not parent.is_relative_to(root):
+            return
+        for name in LOCKFILES:
+            if (parent / name).is_file():
+                raise ProjectError(
+                    f"{path} has no lockfile, and {parent / name} locks its packages with others' (a workspace); "
+                    "give it a lockfile of its own, or set strapi_source to a copy that stands alone (see pnpm deploy)"
+                )
+
+
+def dist_dir(path: Path) -> str:
+    """Where TypeScript is compiled to, by the `outDir` of tsconfig.json (JSON with comments), or else dist."""
+    try:
+        found = OUT_DIR.search((path / "tsconfig.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "dist"
+    return found[1] if found else "dist"
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -131,22 +232,26 @@ def describe(path: Path) -> dict[str, Any]:
         ProjectError: When it is no Strapi application of a version that can be rolled out.
     """
     package = read_package(path)
-    lockfile = next((name for name in LOCKFILES if (path / name).is_file()), "")
-    locked = read_npm_lock(path, lockfile)
-    version = str(locked.get("version") or section(package, "dependencies")["@strapi/strapi"])
+    lockfile = find_lockfile(path, named_manager(path, package)[0])
+    lock = read_lockfile(path, lockfile)
+    locked_version, locked_engines = locked_strapi(path, lockfile, lock)
+    version = str(locked_version or section(package, "dependencies")["@strapi/strapi"])
     major = re.search(r"\d+", version)
     if major is None or int(major.group()) not in SUPPORTED_MAJORS:
         raise ProjectError(
             f"{path} uses Strapi {version}, and only versions 4 and 5 can be rolled out; upgrade it first"
         )
-    engines = section(package, "engines").get("node") or section(locked, "engines").get("node") or ""
+    engines = section(package, "engines").get("node") or locked_engines
     return {
         "name": str(package.get("name", path.name)),
         "strapi_version": version,
         "major": int(major.group()),
         "typescript": (path / "tsconfig.json").is_file(),
-        "package_manager": LOCKFILES.get(lockfile, "npm"),
+        "dist_dir": dist_dir(path),
+        **describe_manager(path, package, lockfile, lock),
         "lockfile": lockfile,
+        # Without a lockfile nobody knows.
+        "native_modules": not lock or bool(COMPILING.search(lock)),
         "engines_node": str(engines),
         "build_script": "build" in section(package, "scripts"),
         "own_files": [name for name in GENERATED_FILES if (path / name).is_file()],
@@ -220,15 +325,19 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
+            "subdir": {"type": "str", "default": ""},
             "exclude": {"type": "list", "elements": "str", "default": []},
             "archive": {"type": "path"},
         },
         supports_check_mode=True,
     )
-    path = Path(module.params["path"]).absolute()
+    root = Path(module.params["path"]).absolute()
+    path = root / module.params["subdir"].strip("/")
     archive = module.params["archive"]
     try:
         project = describe(path)
+        if not project["lockfile"]:
+            refuse_workspace(root, path)
         sources = list(walk_sources(path, module.params["exclude"]))
         project.update(source_hash=hash_sources(sources), files=len(sources))
     except ProjectError as error:
