@@ -48,13 +48,27 @@ def test_a_node_version_outside_engines(host: DeployedHost, tmp_path: Path, meth
     assert_untouched(host)
 
 
-def test_a_lockfile_of_another_package_manager(host: DeployedHost, tmp_path: Path) -> None:
-    source = sample_with(tmp_path)
-    (source / "package-lock.json").rename(source / "yarn.lock")
+def test_a_package_manager_that_the_role_does_not_know(host: DeployedHost, tmp_path: Path) -> None:
+    done = host.playbook("deploy.yml", strapi_source=str(sample_with(tmp_path, packageManager="bun@1.2.0")))
+    assert done.returncode == 2
+    assert "names the package manager bun@1.2.0, and npm, yarn or pnpm with an exact version" in one_line(done.stdout)
+    assert_untouched(host)
+
+
+def test_an_install_script_that_asks_git_for_what_an_empty_repository_lacks(host: DeployedHost, tmp_path: Path) -> None:
+    # It runs before anything is fetched, sets something in the repository, and is told that there is no commit in it.
+    source = sample_with(
+        tmp_path,
+        packageManager="yarn@1.22.22",
+        scripts={"preinstall": "git config core.hooksPath hooks && git rev-parse HEAD"},
+    )
+    (source / "package-lock.json").unlink()
     done = host.playbook("deploy.yml", strapi_source=str(source))
     assert done.returncode == 2
-    assert "only npm is supported so far" in one_line(done.stdout)
-    assert_untouched(host)
+    assert "yarn-classic could not install the application's packages: " in one_line(done.stdout)
+    assert "fatal: ambiguous argument 'HEAD'" in one_line(done.stdout)
+    assert list((host.root / "app" / "releases").iterdir()) == []
+    assert not (host.root / "app" / "pm2" / "pm2.pid").exists()
 
 
 def test_a_port_that_another_process_holds(host: DeployedHost) -> None:
