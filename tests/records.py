@@ -44,7 +44,7 @@ def deployment(**more: object) -> Deployment:
 def usage(**more: object) -> Usage:
     fields: dict[str, Any] = {
         "application": 1.0,
-        "busiest_worker": 1.0,
+        "workers": (1.0,),
         "daemon": 0.05,
         "database": None,
         "generator": 0.05,

@@ -27,10 +27,10 @@ def raw_report(instances: int, throughput_rps: float, *, started: int = 0) -> di
         "applied": {"reloaded": False, "started": started, "workers": workers},
         "before": {"time_s": 10.0, "workers": counted, "host_cpu_s": host},
         "after": {"time_s": 20.0, "workers": counted, "host_cpu_s": host},
-        "workers": workers,
         "load": {
             "warmup_s": 2.0,
             "duration_s": 8.0,
+            "connections": 100,
             "bins": {"width_s": BIN_S, "ok": [round(throughput_rps * BIN_S)] * 100},
             "measured": {"requests": round(throughput_rps * 8), "errors": 0, "errors_by_kind": {"timeout": 0}},
             "latency_us": {"p50": 100_000.0, "p99": 250_000.0},

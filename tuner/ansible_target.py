@@ -22,6 +22,7 @@ CANCEL_POLL_S = 0.2
 # Beyond the load itself, a trial may boot workers one after the other.
 PLAYBOOK_LIMIT_S = 1800
 REPORT_TASK = "Report"
+SWITCH_TASK = "Run the application in the stated number of instances"
 UNREACHABLE_HINT = "check that `ansible -i {inventory} {host} -m ping` works"
 OUTPUT_LINES = 8
 # Strapi writes one entry after the other anyway; a few requests at once hide the way there and back.
@@ -40,6 +41,7 @@ class Outcome:
         failure: The first failure in words, or "".
         unreachable: The host that could not be reached, or "".
         output: Ansible's own output, line by line.
+        task_s: What each task took that ended well, by its name.
     """
 
     status: str = ""
@@ -48,6 +50,7 @@ class Outcome:
     failure: str = ""
     unreachable: str = ""
     output: list[str] = field(default_factory=list)
+    task_s: dict[str, float] = field(default_factory=dict)
 
     def note(self, event: Mapping[str, Any], host: str) -> bool:
         """Take from one event what matters; the return value keeps the event off the disk."""
@@ -55,8 +58,11 @@ class Outcome:
         kind = event.get("event")
         if text := str(event.get("stdout") or "").strip():
             self.output.extend(text.splitlines())
-        if kind == "runner_on_ok" and data.get("task") == REPORT_TASK:
-            self.report = dict((data.get("res") or {}).get("msg") or {})
+        if kind == "runner_on_ok":
+            task = str(data.get("task"))
+            self.task_s[task] = self.task_s.get(task, 0.0) + float(data.get("duration") or 0.0)
+            if task == REPORT_TASK:
+                self.report = dict((data.get("res") or {}).get("msg") or {})
         elif kind in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
             result = _failed_result(data)
             if kind == "runner_on_unreachable" and not self.unreachable:
@@ -142,7 +148,8 @@ class AnsibleTarget:
             "trial_warmup_warm_s": load.warmup_warm_s,
         }
         report = self._run("trial.yml", variables)
-        return {**report, "load": loads.merge(report["hosts"], report["loads"])}
+        switched_s = report["task_s"].get(SWITCH_TASK, 0.0)
+        return {**report, "switched_s": switched_s, "load": loads.merge(report["hosts"], report["loads"])}
 
     def restore(self, instances: int) -> None:
         """Bring a count back; see Target."""
@@ -206,7 +213,7 @@ class AnsibleTarget:
             raise InterruptedByUserError("interrupted")
         if outcome.status != "successful" or not outcome.reached or (needs_report and not outcome.report):
             raise self._failure(playbook, outcome)
-        return outcome.report
+        return {**outcome.report, "task_s": outcome.task_s} if outcome.report else {}
 
     def _failure(self, playbook: str, outcome: Outcome) -> HostError:
         if outcome.unreachable:

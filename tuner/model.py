@@ -144,7 +144,7 @@ class Usage:
 
     Attributes:
         application: All workers together.
-        busiest_worker: The one that used most.
+        workers: Each of them, in the order in which pm2 lists them.
         daemon: pm2's daemon, which hands the connections to the workers.
         database: The database, where it runs on this host; None where it does not.
         generator: The load generator's busiest process, wherever it runs.
@@ -153,10 +153,14 @@ class Usage:
         steal: Taken by the hypervisor.
         throttled_share: Share of the scheduler's periods in which a CPU quota stopped the application, 0 to 1.
         slowest_spin_s: What a fixed piece of work took on the slowest CPU before or after; None where it was not timed.
+        pressure: Share of the time in which some task of the host waited for `cpu`, `memory` or `io`, 0 to 1; only what
+            the kernel counts.
+        rss_peak_bytes: The most memory that each worker has had so far, added up; None where the kernel does not tell.
+        pss_bytes: Memory of all workers at the end of the load, what they share counted once; None as above.
     """
 
     application: float
-    busiest_worker: float
+    workers: tuple[float, ...]
     daemon: float
     database: float | None
     generator: float
@@ -165,6 +169,36 @@ class Usage:
     steal: float
     throttled_share: float
     slowest_spin_s: float | None
+    pressure: Mapping[str, float] = field(default_factory=dict)
+    rss_peak_bytes: int | None = None
+    pss_bytes: int | None = None
+
+    @property
+    def busiest_worker(self) -> float:
+        """The worker that used most."""
+        return max(self.workers, default=0.0)
+
+    @property
+    def worker_shares(self) -> tuple[float, ...]:
+        """What each worker had of the CPU time of all, 0 to 1; how evenly the connections were handed out."""
+        return tuple(used / self.application for used in self.workers) if self.application else ()
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Where the time of one trial went, in seconds.
+
+    Attributes:
+        measuring_s: Load that counts.
+        settling_s: Load that was cut off as warm-up.
+        booting_s: Switching to a candidate with workers that were not running.
+        rest_s: Everything else: Ansible, switching without a boot, reading the counters.
+    """
+
+    measuring_s: float = 0.0
+    settling_s: float = 0.0
+    booting_s: float = 0.0
+    rest_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -190,6 +224,7 @@ class Trial:
         disturbances: What the sensors say disturbed it; empty when nothing did.
         attempt: 1, or more when it repeats a disturbed one.
         wall_s: What the whole trial took, switching included.
+        spent: Where that time went.
     """
 
     number: int
@@ -210,6 +245,7 @@ class Trial:
     disturbances: tuple[str, ...]
     attempt: int
     wall_s: float
+    spent: Spent = Spent()
 
     @property
     def error_rate(self) -> float:

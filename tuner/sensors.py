@@ -5,7 +5,8 @@ Whether a trial was disturbed is judged by these sensors alone, never by its thr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tuner.model import Report, Usage
 
@@ -21,6 +22,8 @@ SPIN_RATIO = 1.5
 BUSY_SHARE = 0.9
 # Share of the scheduler's periods in which the quota stopped the application.
 THROTTLED_SHARE = 0.05
+# Handed out in turn, so many connections a worker keep each of them busy (as tuner.concurrency begins with).
+FEW_CONNECTIONS = 16
 # What the kernel counts beside the time of processes; that of guests is in user and nice already.
 NO_WORK = ("idle", "iowait", "steal", "guest", "guest_nice")
 
@@ -47,7 +50,7 @@ def read_usage(report: Report) -> Usage:
     throttled = _throttled_share(before.get("cgroup_throttled"), after.get("cgroup_throttled"))
     return Usage(
         application=sum(workers) / loaded_s,
-        busiest_worker=max(workers, default=0.0) / loaded_s,
+        workers=tuple(seconds / loaded_s for seconds in workers),
         daemon=(daemon or 0.0) / loaded_s,
         database=None if database is None else database / loaded_s,
         generator=float(load["generator"]["cpu_share"]),
@@ -56,7 +59,23 @@ def read_usage(report: Report) -> Usage:
         steal=host.get("steal", 0.0) / loaded_s,
         throttled_share=throttled,
         slowest_spin_s=max([*before.get("spin_s", ()), *after.get("spin_s", ())], default=None),
+        pressure=_pressure(before, after),
+        rss_peak_bytes=_sum_known(after["workers"], "rss_peak_bytes"),
+        pss_bytes=_sum_known(after["workers"], "pss_bytes"),
     )
+
+
+def _pressure(before: Report, after: Report) -> dict[str, float]:
+    """Shares of the time between the readings, which begins and ends with the timed work."""
+    between_s = max(after["time_s"] - before["time_s"], 1e-9)
+    earlier, later = before.get("pressure_s", {}), after.get("pressure_s", {})
+    known = [kind for kind in later if later[kind] is not None and earlier.get(kind) is not None]
+    return {kind: (later[kind] - earlier[kind]) / between_s for kind in known}
+
+
+def _sum_known(workers: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    values = [worker.get(name) for worker in workers]
+    return sum(value for value in values if value is not None) if values and None not in values else None
 
 
 def _worker_seconds(report: Report) -> list[float]:
@@ -108,27 +127,27 @@ def find_refusal(report: Report) -> tuple[str, ...]:
     return (f"load generator: {reason}",) if reason else ()
 
 
-def find_limit(usage: Usage, *, cpu_budget: float, instances: int) -> str:
+def find_limit(usage: Usage, *, cpu_budget: float, instances: int, connections: int) -> str:
     """Say what limited the throughput of a trial.
 
     Args:
         usage: Of the trial.
         cpu_budget: CPUs that the application may use.
         instances: Workers that ran.
+        connections: Connections of the load.
 
     Returns:
-        `generator`, `quota`, `pm2`, `database CPU`, `application CPU`, `all CPUs` or `load`: nothing was used up, so
-        more connections would have given more.
+        `generator`, `quota`, `pm2`, `database CPU`, `application CPU`, `all CPUs`, `connections`: nothing was used up
+        and each worker had so few that some were idle now and then; or `nothing`: a heavier load would give more.
     """
     used = usage.application + usage.daemon + (usage.database or 0.0) + usage.generator_here + usage.foreign
-    if usage.generator > BUSY_SHARE:
-        return "generator"
-    if usage.throttled_share > THROTTLED_SHARE:
-        return "quota"
-    if usage.daemon > BUSY_SHARE:
-        return "pm2"
-    if (usage.database or 0.0) > max(usage.application, BUSY_SHARE * cpu_budget / 2):
-        return "database CPU"
-    if usage.application >= BUSY_SHARE * min(instances, cpu_budget):
-        return "application CPU"
-    return "all CPUs" if used >= BUSY_SHARE * cpu_budget else "load"
+    limits = {
+        "generator": usage.generator > BUSY_SHARE,
+        "quota": usage.throttled_share > THROTTLED_SHARE,
+        "pm2": usage.daemon > BUSY_SHARE,
+        "database CPU": (usage.database or 0.0) > max(usage.application, BUSY_SHARE * cpu_budget / 2),
+        "application CPU": usage.application >= BUSY_SHARE * min(instances, cpu_budget),
+        "all CPUs": used >= BUSY_SHARE * cpu_budget,
+        "connections": connections < FEW_CONNECTIONS * instances,
+    }
+    return next((name for name, reached in limits.items() if reached), "nothing")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tuner import sensors, steady
-from tuner.model import Report, Trial, Usage
+from tuner.model import Report, Spent, Trial, Usage
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,12 @@ def to_trial(report: Report, setting: Setting, earlier: Sequence[Usage], *, wall
     measured, bins = load["measured"], load["bins"]
     series = steady.measure(bins["ok"], width_s=bins["width_s"], skip_s=load["warmup_s"])
     usage = sensors.read_usage(report)
+    booted = setting.instances if applied["reloaded"] else int(applied["started"])
     return Trial(
         number=setting.number,
         round=setting.round,
         instances=setting.instances,
-        booted=setting.instances if applied["reloaded"] else int(applied["started"]),
+        booted=booted,
         throughput_rps=series.throughput_rps,
         settled=series.settled,
         warmup_cut_s=series.cut_s,
@@ -55,17 +56,45 @@ def to_trial(report: Report, setting: Setting, earlier: Sequence[Usage], *, wall
         errors_by_kind={kind: count for kind, count in measured["errors_by_kind"].items() if count},
         latency_ms={name: load["latency_us"][name] / 1000 for name in ("p50", "p99") if load["latency_us"][name]},
         rss_bytes=sum(worker["rss_bytes"] for worker in report["after"]["workers"]),
-        restarts=count_restarts(applied["workers"], report["workers"]),
+        restarts=count_restarts(report["before"]["workers"], report["after"]["workers"], len(applied["workers"])),
         usage=usage,
-        limited_by=sensors.find_limit(usage, cpu_budget=setting.cpu_budget, instances=setting.instances),
+        limited_by=sensors.find_limit(
+            usage, cpu_budget=setting.cpu_budget, instances=setting.instances, connections=load["connections"]
+        ),
         disturbances=sensors.find_refusal(report)
         + sensors.find_disturbances(usage, earlier, cpu_budget=setting.cpu_budget),
         attempt=setting.attempt,
         wall_s=wall_s,
+        spent=find_spent(report, booted, series.cut_s, wall_s),
     )
 
 
-def count_restarts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> int:
-    """Workers of the start that are not there any more, as the same process, at the end."""
-    pids = {worker["pid"] for worker in after if worker["status"] == "online"}
-    return sum(worker["pid"] not in pids for worker in before)
+def count_restarts(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], workers: int) -> int:
+    """Workers that were not there any more, as the same process, at the end.
+
+    Args:
+        before: Those that the counters found at the start of the load.
+        after: Those that they found at its end, by the same process ids.
+        workers: How many there were to be.
+    """
+    started = {(worker["pid"], worker.get("started_s")) for worker in before}
+    return workers - sum((worker["pid"], worker.get("started_s")) in started for worker in after)
+
+
+def find_spent(report: Report, booted: int, cut_s: float, wall_s: float) -> Spent:
+    """Where the time of a trial went.
+
+    Args:
+        report: As trial.yml gave it.
+        booted: Workers that were started for it.
+        cut_s: Load that was left out as warm-up.
+        wall_s: What the whole trial took.
+    """
+    load_s = report["load"]["warmup_s"] + report["load"]["duration_s"]
+    booting_s = float(report.get("switched_s", 0.0)) if booted else 0.0
+    return Spent(
+        measuring_s=load_s - cut_s,
+        settling_s=cut_s,
+        booting_s=booting_s,
+        rest_s=max(0.0, wall_s - load_s - booting_s),
+    )

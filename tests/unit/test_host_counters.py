@@ -117,8 +117,9 @@ def test_the_host_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"user", "system", "iowait", "steal", "idle"} <= set(counters["host_cpu_s"])
     assert 0 < counters["memory_available_bytes"] <= psutil.virtual_memory().total
     assert 0 <= counters["swap_used_bytes"] <= psutil.swap_memory().total
-    pressure = Path("/proc/pressure/cpu")
-    assert (counters["pressure_cpu_s"] is None) == (host_counters.read(pressure) == "")
+    for kind, seconds in counters["pressure_s"].items():
+        assert (seconds is None) == (host_counters.read(Path("/proc/pressure", kind)) == "")
+    assert list(counters["pressure_s"]) == ["cpu", "memory", "io"]
 
 
 def test_processes_that_ended_are_listed_as_gone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def test_a_real_trial_of_one_worker_was_limited_by_that_worker() -> None:
     report = json.loads((ROOT / "tests/fixtures/trials/scaled-down-to-1.json").read_text())
     found = sensors.read_usage(report)
     assert found.busiest_worker == pytest.approx(found.application) == pytest.approx(1.21)
-    assert sensors.find_limit(found, cpu_budget=BUDGET, instances=1) == "application CPU"
+    assert sensors.find_limit(found, cpu_budget=BUDGET, instances=1, connections=100) == "application CPU"
 
 
 QUIET = [usage(foreign=0.1, slowest_spin_s=0.05), usage(foreign=0.9, slowest_spin_s=0.3)]
@@ -104,8 +104,49 @@ def test_a_slow_trial_is_no_disturbed_trial() -> None:
         (usage(database=1.3, application=0.5), "database CPU"),
         (usage(application=1.85), "application CPU"),
         (usage(application=1.5, foreign=0.4), "all CPUs"),
-        (usage(application=0.9, foreign=0.1), "load"),
+        (usage(application=0.9, foreign=0.1), "nothing"),
     ],
 )
 def test_limits(seen: Any, limit: str) -> None:  # noqa: ANN401 a usage
-    assert sensors.find_limit(seen, cpu_budget=BUDGET, instances=2) == limit
+    assert sensors.find_limit(seen, cpu_budget=BUDGET, instances=2, connections=32) == limit
+
+
+def test_few_connections_are_the_limit_only_where_nothing_else_is() -> None:
+    idle, busy = usage(application=0.9), usage(application=1.85)
+    assert sensors.find_limit(idle, cpu_budget=BUDGET, instances=2, connections=31) == "connections"
+    assert sensors.find_limit(busy, cpu_budget=BUDGET, instances=2, connections=31) == "application CPU"
+
+
+def test_a_generator_elsewhere_uses_nothing_of_this_host() -> None:
+    report = busy_report()
+    report["load"]["hosts"] = {"load1": {"cpu_s": 4.0}, "load2": {"cpu_s": 4.0}}
+    found = sensors.read_usage(report)
+    assert found.generator_here == 0.0
+    assert found.foreign == pytest.approx((14 + 3 - 12 - 1 - 2) / 10)
+
+
+def test_the_share_of_each_worker_is_that_of_the_cpu_time_of_all() -> None:
+    found = sensors.read_usage(busy_report())
+    assert found.workers == pytest.approx((0.7, 0.5))
+    assert found.worker_shares == pytest.approx((7 / 12, 5 / 12))
+    assert usage(application=0.0, workers=(0.0, 0.0)).worker_shares == ()
+
+
+def test_pressure_is_a_share_of_the_time_between_the_readings() -> None:
+    report = busy_report()
+    report["before"].update(time_s=100.0, pressure_s={"cpu": 50.0, "memory": 0.0, "io": None})
+    report["after"].update(time_s=120.0, pressure_s={"cpu": 55.0, "memory": 0.5, "io": None})
+    assert sensors.read_usage(report).pressure == pytest.approx({"cpu": 0.25, "memory": 0.025})
+    assert sensors.read_usage(busy_report()).pressure == {}
+
+
+def test_memory_is_the_peaks_and_the_shares_of_all_workers() -> None:
+    report = busy_report()
+    for worker, peak, share in zip(report["after"]["workers"], (300, 500), (200, 150), strict=True):
+        worker.update(rss_peak_bytes=peak, pss_bytes=share)
+    found = sensors.read_usage(report)
+    assert (found.rss_peak_bytes, found.pss_bytes) == (800, 350)
+    report["after"]["workers"][0]["pss_bytes"] = None
+    assert sensors.read_usage(report).pss_bytes is None
+    report["after"]["workers"] = []
+    assert sensors.read_usage(report).rss_peak_bytes is None

@@ -61,7 +61,6 @@ def test_a_reload_boots_every_worker() -> None:
 
 def test_a_worker_that_died_counts_as_a_restart_and_its_counters_for_nothing() -> None:
     report = raw_report(3, 400.0)
-    report["workers"] = [*report["workers"][:2], {"pid": 999, "status": "online"}]
     report["after"]["workers"] = [
         {"pid": 100, "cpu_s": 6.0, "rss_bytes": 1000},
         {"pid": 101, "cpu_s": 5.0, "rss_bytes": 1000},
@@ -73,17 +72,40 @@ def test_a_worker_that_died_counts_as_a_restart_and_its_counters_for_nothing() -
     assert found.usage.application == pytest.approx((5 + 4) / 10)
 
 
-def test_a_worker_that_is_not_online_any_more_counts_as_a_restart() -> None:
+def test_a_process_that_was_replaced_by_one_with_the_same_number_counts_as_a_restart() -> None:
     report = raw_report(2, 400.0)
-    report["workers"] = [report["workers"][0], {**report["workers"][1], "status": "errored"}]
+    for reading, started_s in (("before", 50.0), ("after", 90.0)):
+        report[reading]["workers"] = [
+            {"pid": 100, "cpu_s": 1.0, "rss_bytes": 1000, "started_s": 50.0},
+            {"pid": 101, "cpu_s": 1.0, "rss_bytes": 1000, "started_s": started_s},
+        ]
+    assert convert(report).restarts == 1
+
+
+def test_a_worker_that_was_gone_before_the_load_counts_as_a_restart() -> None:
+    report = raw_report(2, 400.0)
+    report["before"]["workers"] = report["after"]["workers"] = report["before"]["workers"][:1]
     assert convert(report).restarts == 1
 
 
 def test_all_workers_gone() -> None:
     report = raw_report(2, 400.0)
-    report["workers"], report["after"]["workers"] = [], []
+    report["after"]["workers"] = []
     found = convert(report)
     assert (found.restarts, found.rss_bytes, found.usage.application) == (2, 0, 0.0)
+
+
+def test_every_second_of_a_trial_is_spent_on_something() -> None:
+    report = {**raw_report(2, 400.0, started=1), "switched_s": 3.5}
+    found = convert(report).spent
+    # 15.5 s in all; 10 s of load, the first 2 of them planned as warm-up; the rest is Ansible.
+    assert (found.measuring_s, found.settling_s, found.booting_s) == pytest.approx((8.0, 2.0, 3.5))
+    assert found.rest_s == pytest.approx(15.5 - 10 - 3.5)
+
+
+def test_switching_without_a_boot_is_not_booting() -> None:
+    found = convert({**raw_report(2, 400.0), "switched_s": 1.5}).spent
+    assert (found.booting_s, found.rest_s) == pytest.approx((0.0, 5.5))
 
 
 def test_a_load_without_a_success_is_a_throughput_of_nothing_and_has_no_latency() -> None:

@@ -164,11 +164,13 @@ counters:
           type: float
           returned: always
           sample: 1.84
-    pressure_cpu_s:
-      description: Time in which a task waited for a CPU (C(/proc/pressure/cpu)); null where not counted.
-      type: float
+    pressure_s:
+      description:
+        - Time in which a task of the host waited for C(cpu), C(memory) or C(io) (C(/proc/pressure)); null where the
+          kernel does not count.
+      type: dict
       returned: always
-      sample: 16.2
+      sample: {cpu: 16.2, memory: 0.0, io: 3.4}
     database_cpu_s:
       description: CPU time of all processes of O(database_processes) together; null where none runs.
       type: float
@@ -210,6 +212,8 @@ SPIN_ROUNDS = 300_000
 # The quickest of so many counts: other processes show in their CPU time, and this is for what does not show there.
 SPIN_REPEATS = 3
 
+PRESSURES = ("cpu", "memory", "io")
+
 # A line of mountinfo, see proc(5): 3 numbers, root, point, options, tags, "-", type, source, options.
 MOUNT_LINE = re.compile(r"^\S+ \S+ \S+ (\S+) (\S+) \S.*? - (\S+) (?:.* )?(\S+)$", re.MULTILINE)
 
@@ -247,7 +251,7 @@ class Counters:
     memory_available_bytes: int
     swap_used_bytes: int
     cgroup_throttled: Throttling | None
-    pressure_cpu_s: float | None
+    pressure_s: dict[str, float | None]
     database_cpu_s: float | None
     module_cpu_s: float
     spin_s: list[float]
@@ -426,7 +430,7 @@ def read_counters(pids: list[int], daemon: Worker | None, databases: list[str], 
         memory_available_bytes=psutil.virtual_memory().available,
         swap_used_bytes=psutil.swap_memory().used,
         cgroup_throttled=throttling(Path("/"), str(daemon.pid)) if daemon else None,
-        pressure_cpu_s=parse_pressure_s(read(Path("/proc/pressure/cpu"))),
+        pressure_s={kind: parse_pressure_s(read(Path("/proc/pressure", kind))) for kind in PRESSURES},
         database_cpu_s=read_database(databases),
         module_cpu_s=time.process_time(),
         spin_s=spin_s,

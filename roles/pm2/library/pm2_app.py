@@ -424,6 +424,7 @@ class App:
         readable = self.ecosystem and (not options["check_mode"] or Path(self.ecosystem).exists())
         self.desired = pm2.read_ecosystem(self.ecosystem, self.name) if self.ecosystem and readable else {}
         self.found = pm2.processes(self.name)
+        self.seen = [as_worker(entry) for entry in self.found]
 
     def workers(self) -> list[Worker]:
         """The workers as the process list shows them now."""
@@ -460,7 +461,9 @@ class App:
             self.start_first()
         elif plan["reloaded"]:
             self.reload(plan["before"])
-        present = len(self.workers())
+        # A call of pm2 takes a third of a second, and a trial mostly scales: what was found is still there then.
+        replaced = plan["recreated"] or plan["reloaded"] or not plan["before"]
+        present = len(self.workers()) if replaced else plan["before"]
         if present != self.instances:
             # New workers copy the first one's settings, so this comes after the reload.
             self.pm2.run("scale", self.name, str(self.instances), workers=max(1, self.instances - present))
@@ -501,7 +504,7 @@ class App:
         """Wait until the process list shows this many workers, all online, and each of them answers."""
         deadline = time.monotonic() + self.pm2.start_timeout_s
         while True:
-            workers = self.workers()
+            workers = self.seen = self.workers()
             if any(worker.status == "errored" for worker in workers):
                 self.fail(workers, "a worker failed each time it was started")
             if len(workers) == count and all(worker.is_alive() for worker in workers):
@@ -527,13 +530,15 @@ class App:
 
     def watch(self) -> None:
         """Fail when a worker is replaced within the next `stable_s`: pm2 calls a crash loop online."""
-        first = self.workers()
+        if not self.stable_s:
+            return
+        first = self.seen
         deadline = time.monotonic() + self.stable_s
         while time.monotonic() < deadline:
             time.sleep(min(POLL_S, self.stable_s))
             if any(worker.restarts > old.restarts for worker, old in zip(self.workers(), first, strict=False)):
                 break
-        last = self.workers()
+        last = self.seen = self.workers()
         if [worker for worker in last if worker.is_alive()] != first:
             self.fail(last, f"workers restarted within {self.stable_s:g} s after they were ready")
 
@@ -564,7 +569,7 @@ def look(app: App, port: int | None) -> dict[str, Any]:
     """What is there now, without a change."""
     daemon_pid = app.pm2.daemon_pid()
     return {
-        "workers": [asdict(worker) for worker in app.workers()],
+        "workers": [asdict(worker) for worker in app.seen],
         "daemon_pid": daemon_pid,
         "port_owner": find_port_owner(port, daemon_pid) if port else None,
     }
@@ -615,6 +620,7 @@ def act(module: AnsibleModule) -> dict[str, Any]:
         plan.update(after=0, stopped=found)
         if found and not module.check_mode:
             pm2.run("delete", app.name)
+            app.seen = app.workers()
     elif options["state"] != "info":
         plan = app.plan(force_reload=options["state"] == "reloaded")
     changed = any(plan[key] for key in ("started", "stopped", "reloaded", "recreated"))
