@@ -25,12 +25,14 @@ class Step:
     Attributes:
         connections: How many.
         throughput_rps: Successful responses per second in steady state.
+        most: How many the load hosts could open.
         error_rate: Failed requests over all requests, 0 to 1.
         refused: Why the load generator does not believe its own result, or "".
     """
 
     connections: int
     throughput_rps: float
+    most: int
     error_rate: float = 0.0
     refused: str = ""
 
@@ -64,24 +66,23 @@ def fewest(cpu_budget: float) -> int:
     return max(FEWEST, math.ceil(FOR_EACH_CPU * cpu_budget))
 
 
-def choose(measure: Callable[[int], Step], *, cpu_budget: float, most: int) -> Choice:
+def choose(measure: Callable[[int], Step], cpu_budget: float) -> Choice:
     """Find the number of connections beyond which throughput rises no more.
 
     Args:
         measure: Loads the application with so many connections.
         cpu_budget: CPUs that the application may use.
-        most: Connections that the load generator may open.
 
     Returns:
         The largest number that still won 3 %, and gave no error.
     """
-    steps = [measure(min(fewest(cpu_budget), most))]
+    steps = [measure(fewest(cpu_budget))]
     for _ in range(MOST_DOUBLINGS):
         last = steps[-1]
         if not last.is_sound:
             return Choice(last.connections, f"{_unsound(last)}; no more were tried", tuple(steps))
-        if 2 * last.connections > most:
-            return Choice(last.connections, f"the load hosts may open {most} files for connections", tuple(steps))
+        if 2 * last.connections > last.most:
+            return Choice(last.connections, f"{last.most} are the most that the load hosts can open", tuple(steps))
         steps.append(measure(2 * last.connections))
         if not steps[-1].is_sound:
             return Choice(last.connections, f"with {steps[-1].connections}, {_unsound(steps[-1])}", tuple(steps))

@@ -144,5 +144,7 @@ def _worst_health(health: Mapping[str, Any], loads: Sequence[Load], requests: in
                 for name in ("p50", "p99", "max")
             },
         },
+        # They share the connections equally.
+        "most_connections": len(loads) * min(generator["most_connections"] for generator in generators),
         "refused_reason": "; ".join(reasons),
     }

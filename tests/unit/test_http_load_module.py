@@ -245,6 +245,7 @@ def test_more_connections_than_open_files_are_refused(monkeypatch: pytest.Monkey
     assert raised == []
     http_load.allow_files(900)
     assert raised == [(964, 1024)]
+    assert http_load.most_connections() == 1024 - 64
     with pytest.raises(http_load.LoadError, match="1000 connections need 1064 open files, the hard limit is 1024"):
         http_load.allow_files(1000)
 

@@ -74,13 +74,14 @@ def test_counts_bins_and_percentiles_are_those_of_one_load_that_had_counted_ever
 def test_the_health_of_each_host_is_kept_and_the_worst_counts() -> None:
     reports = [report_of(outcome_of(seed), 4) for seed in range(3)]
     reports[1]["generator"].update(cpu_share=0.97, refused_reason="the generator used 97% of a core")
-    reports[2]["generator"].update(littles_law_residual=2.5, send_rate=0.9)
+    reports[2]["generator"].update(littles_law_residual=2.5, send_rate=0.9, most_connections=500)
     found = loads.merge(HOSTS, reports)
     assert list(found["hosts"]) == list(HOSTS)
     assert found["hosts"]["load2"]["cpu_share"] == 0.97
     assert found["generator"]["cpu_share"] == 0.97
     assert found["generator"]["littles_law_residual"] == 2.5
     assert found["generator"]["send_rate"] == 0.9
+    assert found["generator"]["most_connections"] == 1500
     assert found["generator"]["refused_reason"] == "load2: the generator used 97% of a core"
 
 

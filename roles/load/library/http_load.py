@@ -294,6 +294,7 @@ load:
         - C(schedule_lag_us) has C(count), C(p50), C(p99) and C(max) of how late the generator was. In an open
           loop, how long after its planned time a request was sent although a connection was free; in a closed
           loop, how late its timer of 0.1 s went off.
+        - C(most_connections) are those that this host's limit of open files (and O(connections)) allows.
         - C(refused_reason) says why the result must not be believed, because the generator was its own limit;
           empty where it may be. That is when a worker took more than 90 % of a core, and in an open loop when
           less than 99 % was sent or the 99th percentile of the lag is above 1 ms and a tenth of the median latency.
@@ -2355,6 +2356,7 @@ def summarize_generator(plan: Plan, outcome: Outcome, measured: Tally, p50_us: f
         "littles_law_residual": round(abs(in_use - answering) / in_use, 4) if in_use else None,
         "send_rate": send_rate,
         "schedule_lag_us": lag,
+        "most_connections": most_connections(),
         "refused_reason": refused_reason(plan, cpu_share, send_rate, lag["p99"], p50_us),
     }
 
@@ -2417,6 +2419,12 @@ class Lifeline:
         """Return whether nobody waits any more."""
         gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in self._poll.poll(0))
         return gone or os.getppid() != self._parent
+
+
+def most_connections() -> int:
+    """Return how many connections the hard limit of open files allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if hard == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, hard - SPARE_FILES))
 
 
 def allow_files(connections: int) -> None:
