@@ -34,7 +34,7 @@ def raw_report(instances: int, throughput_rps: float, *, started: int = 0) -> di
             "bins": {"width_s": BIN_S, "ok": [round(throughput_rps * BIN_S)] * 100},
             "measured": {"requests": round(throughput_rps * 8), "errors": 0, "errors_by_kind": {"timeout": 0}},
             "latency_us": {"p50": 100_000.0, "p99": 250_000.0},
-            "generator": {"cpu_share": 0.05},
+            "generator": {"cpu_share": 0.05, "refused_reason": "", "most_connections": 10_000},
             "hosts": {"prod1": {"cpu_s": 0.4}},
         },
     }
@@ -65,6 +65,7 @@ class SimulatedTarget:
         self.running = running
         self.unwell = 0
         self.calls: list[str] = []
+        self.loads: list[Load] = []
         self._url = url
         self._throughputs = throughputs
         self._written = written
@@ -91,7 +92,8 @@ class SimulatedTarget:
 
     def trial(self, candidate: Mapping[str, object], load: Load) -> Report:
         """Report what the table says; see tuner.target.Target."""
-        assert load.connections == 100
+        assert load.connections
+        self.loads.append(load)
         instances = candidate["strapi_instances"]
         assert isinstance(instances, int)
         self.calls.append(f"trial {instances}")
@@ -122,6 +124,7 @@ class NotedProgress:
     """Progress that is only noted."""
 
     def __init__(self) -> None:
+        self.notes: list[str] = []
         self.warnings: list[str] = []
         self.plans: list[Plan] = []
         self.left_s: list[float] = []
@@ -135,6 +138,10 @@ class NotedProgress:
         assert trials > 0
         assert estimate_s > 0
         self.plans.append(plan)
+
+    def note(self, message: str) -> None:
+        """Something that was found out."""
+        self.notes.append(message)
 
     def warn(self, message: str) -> None:
         """Something the user should know."""

@@ -77,6 +77,16 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
+class Connections(click.IntRange):
+    """A number of connections, or `auto`, which is None."""
+
+    name = "number or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 click's own signature
+        """Read it."""
+        return None if value == "auto" else super().convert(value, param, ctx)
+
+
 def host_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say which host is meant."""
     for option in (
@@ -145,10 +155,10 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
 )
 @click.option(
     "--connections",
-    type=click.IntRange(1, 10_000),
-    default=100,
+    type=Connections(1, 10_000),
+    default="auto",
     show_default=True,
-    help="Connections, each with one request at a time.",
+    help="Connections, each with one request at a time; auto doubles them until that wins no more.",
 )
 @click.option("--duration", type=Seconds(2, 600), default=8.0, show_default=True, help="Measured seconds of a trial.")
 @click.option(

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
+from tuner import concurrency
+from tuner.concurrency import Choice, Step
 from tuner.interruption import Interruption
 from tuner.journal import Journal
 from tuner.model import Inspection, Load, Plan, Trial
 from tuner.procedure import Procedure
 from tuner.search import Costs
 from tuner.target import Target
-from tuner.trials import Setting, to_trial
+from tuner.trials import Setting, extend, to_trial
 from tuner.wording import duration
 
 VARIABLE = "strapi_instances"
 # What a trial costs beside its load, until the first ones have shown it: Ansible, and the boot of one worker.
 TRIAL_OVERHEAD_S = 4.0
 BOOT_S = 4.0
+# Measured time of each load while the number of connections is chosen.
+PROBE_S = 4.0
 
 
 class Progress(Protocol):
@@ -30,6 +35,9 @@ class Progress(Protocol):
 
     def planned(self, inspection: Inspection, plan: Plan, trials: int, estimate_s: float) -> None:
         """The plan is made, and will take about so many trials and so long."""
+
+    def note(self, message: str) -> None:
+        """Something that was found out."""
 
     def warn(self, message: str) -> None:
         """Something the user should know."""
@@ -55,6 +63,8 @@ class Measuring:
         running: Instances that run now.
         budget_s: The longest that all trials may take together, in seconds; None is no limit.
         trials: Those measured so far, in their order.
+        choice: How the number of connections was chosen; None where the user has said it.
+        choosing_s: What that took.
         began_s: When the first one began.
     """
 
@@ -67,6 +77,8 @@ class Measuring:
     running: int
     budget_s: float | None = None
     trials: list[Trial] = field(default_factory=list)
+    choice: Choice | None = None
+    choosing_s: float = 0.0
     began_s: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +97,41 @@ class Measuring:
                 {VARIABLE: instances}, instances, round_number=procedure.round, left=left, phase=procedure.phase
             )
             procedure.note(trial)
+
+    def choose_connections(self, candidates: Sequence[int]) -> None:
+        """Choose how many connections all trials get, on the candidate that has a worker for each CPU, if there is one.
+
+        Args:
+            candidates: Instance counts, ascending.
+        """
+        if self.load.connections:
+            return
+        began = time.monotonic()
+        instances = max((count for count in candidates if count <= self.cpu_budget), default=candidates[0])
+        self.choice = concurrency.choose(partial(self._probe, instances), self.cpu_budget)
+        self.load = replace(self.load, connections=self.choice.connections)
+        self.choosing_s = time.monotonic() - began
+        self.progress.note(f"Every trial gets {self.choice.connections} connections: {self.choice.reason}.")
+
+    def _probe(self, instances: int, connections: int) -> Step:
+        """Load one candidate with so many connections, and have it on disk."""
+        self.interruption.check()
+        self.progress.step(f"Choosing how many connections it takes: {connections}")
+        began = time.monotonic()
+        load = replace(self.load, connections=connections, duration_s=PROBE_S)
+        raw = self.target.trial({VARIABLE: instances}, load)
+        setting = Setting(0, 0, instances, 1, self.cpu_budget)
+        trial = to_trial(raw, setting, [], wall_s=time.monotonic() - began)
+        self.journal.append(trial, raw, "connections")
+        self.running = instances
+        generator = raw["load"]["generator"]
+        return Step(
+            connections,
+            trial.throughput_rps,
+            most=generator["most_connections"],
+            error_rate=trial.error_rate,
+            refused=generator["refused_reason"],
+        )
 
     def measure(  # noqa: PLR0913 each is a fact of the trial
         self,
@@ -111,15 +158,24 @@ class Measuring:
         shown = what or f"{instances} instance{'s' if instances != 1 else ''}"
         left_s = self._trial_s(instances) + (left - 1) * self._mean_s()
         self.progress.trial_begins(number, number + left - 1, shown, left_s)
-        began = time.monotonic()
-        raw = self.target.trial(candidate, self.load)
         setting = Setting(number, round_number, instances, self._attempt(instances, round_number), self.cpu_budget)
+        trial = self._try(candidate, setting, self.load, phase)
+        if not trial.settled:
+            # Once, whatever comes of it: the workers are warm by now, and a longer series tells more.
+            longer = replace(self.load, duration_s=2 * self.load.duration_s)
+            trial = extend(trial, self._try(candidate, setting, longer, f"{phase}, extended"))
+        self.trials.append(trial)
+        self.progress.trial_ended(trial, shown)
+        return trial
+
+    def _try(self, candidate: Mapping[str, object], setting: Setting, load: Load, phase: str) -> Trial:
+        """Measure a candidate, and have it on disk."""
+        began = time.monotonic()
+        raw = self.target.trial(candidate, load)
         earlier = [trial.usage for trial in self.trials]
         trial = to_trial(raw, setting, earlier, wall_s=time.monotonic() - began)
-        self.trials.append(trial)
         self.journal.append(trial, raw, phase)
-        self.running = instances
-        self.progress.trial_ended(trial, shown)
+        self.running = setting.instances
         return trial
 
     def is_over(self, instances: int) -> bool:

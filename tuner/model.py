@@ -104,14 +104,14 @@ class Load:
 
     Attributes:
         paths: Paths with queries, sent exactly as they are, in turn; none takes load_requests of the inventory.
-        connections: Connections of the closed loop, each with one request at a time.
+        connections: Connections of the closed loop, each with one request at a time; None until they are chosen.
         duration_s: Measured time of a trial.
         warmup_cold_s: Load before it when workers were booted for this trial: they need time to reach full speed.
         warmup_warm_s: Load before it otherwise.
     """
 
     paths: tuple[str, ...] = ()
-    connections: int = 100
+    connections: int | None = 100
     duration_s: float = 8.0
     warmup_cold_s: float = 10.0
     warmup_warm_s: float = 2.0
@@ -225,6 +225,7 @@ class Trial:
         attempt: 1, or more when it repeats a disturbed one.
         wall_s: What the whole trial took, switching included.
         spent: Where that time went.
+        extended: Whether it had not settled at first, and was then measured for twice as long.
     """
 
     number: int
@@ -246,6 +247,7 @@ class Trial:
     attempt: int
     wall_s: float
     spent: Spent = Spent()
+    extended: bool = False
 
     @property
     def error_rate(self) -> float:

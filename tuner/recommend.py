@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tuner import answers, candidates, decide, measuring
+from tuner import answers, budget, candidates, decide, measuring
+from tuner.budget import TimeBudget
+from tuner.concurrency import Choice
 from tuner.errors import HostError, InputError, LimitError, TunerError, UnresolvedError
 from tuner.interruption import Interruption
 from tuner.inventory import Edit, Inventory
@@ -59,6 +62,8 @@ class Outcome:
         edit: What was written to the inventory; None when nothing was to be written.
         running: The number of instances that the host was left on.
         directory: Where the records are; "" after a dry run.
+        choice: How the number of connections was chosen; None where the user has said it.
+        time: Where the time went; None until the run is at its end.
     """
 
     inspection: Inspection
@@ -67,6 +72,8 @@ class Outcome:
     edit: Edit | None = None
     running: int = 0
     directory: str = ""
+    choice: Choice | None = None
+    time: TimeBudget | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ def recommend(request: Request, actors: Actors) -> Outcome:
         InterruptedByUserError: The user stopped the run; the host runs what it ran.
         RestoreError: The host could not be brought back to what it ran.
     """
+    began = time.monotonic()
     with nullcontext() if request.dry_run else actors.journal.lock():
         actors.progress.step(f"Looking at {request.host}")
         before = _check_writable(request, actors) if request.write else None
@@ -102,6 +110,8 @@ def recommend(request: Request, actors: Actors) -> Outcome:
         actors.interruption.check()
         actors.journal.open_run({"request": asdict(request), "inspection": asdict(inspection), "plan": asdict(plan)})
         outcome = _measure_and_settle(request, inspection, plan, before, actors)
+        if outcome.time:
+            outcome = replace(outcome, time=budget.complete(outcome.time, time.monotonic() - began))
         actors.journal.close_run(to_summary(outcome))
         return outcome
 
@@ -147,8 +157,11 @@ def _measure_and_settle(
     running = inspection.deployment.instances
     directory = str(actors.journal.directory)
     with _left_as_found(running, actors):
-        decision = _measure(request, inspection, plan, actors)
-        outcome = Outcome(inspection, plan, decision, running=running, directory=directory)
+        measured = _make_measuring(request, inspection, actors)
+        measured.choose_connections(plan.candidates)
+        decision = _measure(request, inspection, plan, measured)
+        spent = budget.add_up(measured.trials, measured.choosing_s)
+        outcome = Outcome(inspection, plan, decision, None, running, directory, measured.choice, spent)
         # On disk before the last steps, which can fail: what minutes of measuring have shown is not lost with them.
         actors.journal.close_run(to_summary(outcome))
         if decision.instances is None or before is None:
@@ -204,26 +217,28 @@ def _require_application(inspection: Inspection) -> None:
         )
 
 
-def _measure(request: Request, inspection: Inspection, plan: Plan, actors: Actors) -> Decision:
-    """Measure what the procedure asks for, and decide."""
-    running = inspection.deployment.instances
-    procedure = Procedure(
-        _search(request, inspection, plan),
-        plan.candidates,
-        running,
-        tolerance=request.tolerance,
-        memory_bytes=inspection.capacity.memory_bytes,
-        keep_disturbed=request.keep_disturbed,
-    )
-    measured = Measuring(
+def _make_measuring(request: Request, inspection: Inspection, actors: Actors) -> Measuring:
+    return Measuring(
         actors.target,
         actors.journal,
         actors.interruption,
         actors.progress,
         request.load,
         inspection.capacity.cpu_budget,
-        running,
+        inspection.deployment.instances,
         request.budget_s,
+    )
+
+
+def _measure(request: Request, inspection: Inspection, plan: Plan, measured: Measuring) -> Decision:
+    """Measure what the procedure asks for, and decide."""
+    procedure = Procedure(
+        _search(request, inspection, plan),
+        plan.candidates,
+        inspection.deployment.instances,
+        tolerance=request.tolerance,
+        memory_bytes=inspection.capacity.memory_bytes,
+        keep_disturbed=request.keep_disturbed,
     )
     measured.run(procedure)
     return decide.decide(procedure, measured.trials, tolerance=request.tolerance, seed=request.seed)
@@ -266,6 +281,8 @@ def to_summary(outcome: Outcome) -> dict[str, Any]:
         "running": outcome.running,
         "written": {"path": str(edit.path), "changed": edit.changed, "diff": edit.diff()} if edit else None,
         "directory": outcome.directory or None,
+        "connections": asdict(outcome.choice) if outcome.choice else None,
+        "time": {**asdict(outcome.time), "measuring_share": outcome.time.measuring_share} if outcome.time else None,
     }
     return summarise(outcome.decision, **common) if outcome.decision else {"verdict": None, **common}
 

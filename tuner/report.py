@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Table
 from rich.text import Text
 
+from tuner.budget import TimeBudget
 from tuner.model import BYTES_PER_MIB, CandidateSummary, Decision, Inspection, Plan, Trial, Verdict
 from tuner.recommend import Outcome
 from tuner.wording import listed
@@ -84,6 +85,10 @@ class ConsoleProgress:
         """The plan is made: show it."""
         print_plan(self._console, inspection, plan, trials, estimate_s)
 
+    def note(self, message: str) -> None:
+        """Something that was found out."""
+        self._console.print(message, markup=False)
+
     def warn(self, message: str) -> None:
         """Something the user should know."""
         self._console.print(Text(f"Warning: {message}", style="yellow"))
@@ -99,7 +104,8 @@ class ConsoleProgress:
 
     def trial_ended(self, trial: Trial, what: str) -> None:
         """A trial has ended: show what it measured."""
-        marks = [] if trial.settled else ["not settled"]
+        marks = [] if trial.settled else ["never settled"]
+        marks += ["extended"] if trial.extended else []
         marks += [f"disturbed: {reason}" for reason in trial.disturbances]
         marks += [plural(trial.errors, "error")] if trial.errors else []
         marks += [f"{plural(trial.restarts, 'worker')} died"] if trial.restarts else []
@@ -198,6 +204,8 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
         console.print(f"To resolve it: {decision.remedy}.", markup=False)
     console.print()
     _print_written(console, outcome)
+    if outcome.time:
+        console.print(_time_in_words(outcome.time), markup=False)
 
 
 def _print_written(console: Console, outcome: Outcome) -> None:
@@ -215,6 +223,18 @@ def _print_written(console: Console, outcome: Outcome) -> None:
             soft_wrap=True,
         )
     console.print(f"Records: {outcome.directory}", markup=False, soft_wrap=True)
+
+
+def _time_in_words(spent: TimeBudget) -> str:
+    parts = {
+        "settling": spent.settling_s,
+        "booting workers": spent.booting_s,
+        "Ansible": spent.ansible_s,
+        "choosing connections": spent.connections_s,
+        "before and after": spent.around_s,
+    }
+    rest = ", ".join(f"{name} {clock(seconds)}" for name, seconds in parts.items() if round(seconds))
+    return f"Time: {clock(spent.total_s)}, {spent.measuring_share:.0%} of it measuring; {rest}"
 
 
 def _table(decision: Decision) -> Table:

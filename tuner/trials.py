@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner import sensors, steady
+from tuner import budget, sensors, steady
 from tuner.model import Report, Spent, Trial, Usage
 
 
@@ -66,6 +66,27 @@ def to_trial(report: Report, setting: Setting, earlier: Sequence[Usage], *, wall
         attempt=setting.attempt,
         wall_s=wall_s,
         spent=find_spent(report, booted, series.cut_s, wall_s),
+    )
+
+
+def extend(first: Trial, second: Trial) -> Trial:
+    """A trial that had not settled, and was measured again at once for longer.
+
+    Args:
+        first: What did not settle; its throughput is left out, its failures are not.
+        second: The extension.
+    """
+    kinds = dict.fromkeys([*first.errors_by_kind, *second.errors_by_kind])
+    return replace(
+        second,
+        booted=first.booted,
+        requests=first.requests + second.requests,
+        errors=first.errors + second.errors,
+        errors_by_kind={k: first.errors_by_kind.get(k, 0) + second.errors_by_kind.get(k, 0) for k in kinds},
+        restarts=first.restarts + second.restarts,
+        wall_s=first.wall_s + second.wall_s,
+        spent=budget.add(first.spent, second.spent),
+        extended=True,
     )
 
 

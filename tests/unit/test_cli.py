@@ -206,6 +206,11 @@ def test_a_tolerance_is_a_share_or_a_percentage(text: str, share: float) -> None
     assert cli.Percentage().convert(text, None, None) == pytest.approx(share)
 
 
+@pytest.mark.parametrize(("text", "number"), [("auto", None), ("1", 1), ("10000", 10_000)])
+def test_connections_are_a_number_or_chosen_by_measurement(text: str, number: int | None) -> None:
+    assert cli.Connections(1, 10_000).convert(text, None, None) == number
+
+
 def test_the_program_ends_with_the_exit_code_and_without_a_traceback() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tuner", "frob"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60

@@ -86,6 +86,15 @@ def test_what_was_written_already_is_said() -> None:
     assert "/inv/tuner.yml says so already; prod1 runs 12 instances." in printed(outcome(edit))
 
 
+def test_where_the_time_went_is_the_last_line() -> None:
+    spent = TimeBudget(
+        measuring_s=150.0, settling_s=40.0, booting_s=0.2, ansible_s=35.0, connections_s=0.0, around_s=24.8
+    )
+    assert printed(replace(outcome(), time=spent)).splitlines()[-1] == (
+        "Time: 4:10, 60% of it measuring; settling 0:40, Ansible 0:35, before and after 0:25"
+    )
+
+
 def test_a_dry_run_has_no_table() -> None:
     text = printed(Outcome(INSPECTION, PLAN, running=2))
     assert text == "Nothing was measured or changed (--dry-run).\n"
@@ -186,7 +195,7 @@ def test_progress_in_a_file_is_plain_lines() -> None:
     assert file.getvalue().splitlines() == [
         "Looking at [prod1]",
         "trial 1 of about 9: 1 instance (about 2:10 left)",
-        f"{measured}  not settled, 2 errors, 1 worker died",
+        f"{measured}  never settled, 2 errors, 1 worker died",
         "Warning: [careful]",
     ]
 
