@@ -13,6 +13,7 @@ from records import GIB, capacity, deployment, trial
 from rich.console import Console
 
 from tuner import decide, report
+from tuner.budget import TimeBudget
 from tuner.inventory import Edit
 from tuner.model import Bound, Inspection, Plan, ProjectWarning
 from tuner.procedure import Procedure
