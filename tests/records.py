@@ -34,7 +34,7 @@ def deployment(**more: object) -> Deployment:
         "database_client": "postgres",
         "sqlite_multi_process": False,
         "database_pool_max": 10,
-        "database_max_connections": 0,
+        "database_connections": 0,
         "worker_peak_bytes": None,
     }
     fields.update(more)

@@ -253,7 +253,7 @@ def to_inspection(host: str, report: Report) -> Inspection:
         database_client=database["client"],
         sqlite_multi_process=bool(database["sqlite_multi_process"]),
         database_pool_max=int(database["pool_max"]),
-        database_max_connections=int(database["max_connections"]),
+        database_connections=int(database["connections"]),
         worker_peak_bytes=max(peaks, default=None),
     )
     warnings = tuple(

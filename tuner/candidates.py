@@ -12,9 +12,8 @@ from tuner.model import BYTES_PER_MIB, Bound, Deployment, HostCapacity, Plan
 MEMORY_SHARE = 0.85
 # A worker's memory grows with the requests that it has served: what was seen is not the most that it will be.
 MEMORY_GROWTH = 1.3
-# A reload runs new workers beside the old ones, and the administrator wants to get in too.
+# A reload runs new workers beside the old ones.
 CONNECTIONS_KEPT_INSTANCES = 2
-CONNECTIONS_RESERVED = 3
 # Beyond so many workers a CPU, only switching between them grows.
 MOST_PER_CPU = 4
 # Unless more are asked for: a worker that waits for its database leaves its CPU to another.
@@ -39,7 +38,7 @@ def find_bounds(capacity: HostCapacity, deployment: Deployment) -> tuple[Bound, 
         bounds.append(_memory_bound(capacity, deployment.worker_peak_bytes))
     if (
         deployment.database_client != "sqlite"
-        and min(deployment.database_max_connections, deployment.database_pool_max) > 0
+        and min(deployment.database_connections, deployment.database_pool_max) > 0
     ):
         bounds.append(_connection_bound(deployment))
     return tuple(sorted(bounds, key=lambda bound: bound.limit))
@@ -56,11 +55,10 @@ def _memory_bound(capacity: HostCapacity, worker_peak_bytes: int) -> Bound:
 
 
 def _connection_bound(deployment: Deployment) -> Bound:
-    usable = deployment.database_max_connections - CONNECTIONS_RESERVED
-    limit = usable // deployment.database_pool_max - CONNECTIONS_KEPT_INSTANCES
+    limit = deployment.database_connections // deployment.database_pool_max - CONNECTIONS_KEPT_INSTANCES
     return Bound(
         max(1, limit),
-        f"{deployment.database_max_connections} database connections at {deployment.database_pool_max} an instance, "
+        f"{deployment.database_connections} database connections at {deployment.database_pool_max} an instance, "
         f"less {CONNECTIONS_KEPT_INSTANCES} instances for a reload",
     )
 

@@ -55,7 +55,7 @@ class Deployment:
         database_client: `sqlite`, `postgres` or `mysql`.
         sqlite_multi_process: Whether the inventory allows several processes on one SQLite file.
         database_pool_max: Connections that each instance may open.
-        database_max_connections: Connections that the server allows; 0 when that is not known.
+        database_connections: Connections that the instances of this host may open in all; 0 when that is not known.
         worker_peak_bytes: The most memory that one worker has had; None before any has run.
     """
 
@@ -67,7 +67,7 @@ class Deployment:
     database_client: str
     sqlite_multi_process: bool
     database_pool_max: int
-    database_max_connections: int
+    database_connections: int
     worker_peak_bytes: int | None
 
 

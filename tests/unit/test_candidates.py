@@ -94,7 +94,7 @@ def test_sqlite_allows_one_instance_unless_the_inventory_says_otherwise() -> Non
     assert alone.candidates == (1,)
     assert limits(alone.bounds) == [1, 6, 16]
     assert "strapi_sqlite_multi_process" in alone.bounds[0].reason
-    shared = deployment(database_client="sqlite", sqlite_multi_process=True, database_max_connections=20)
+    shared = deployment(database_client="sqlite", sqlite_multi_process=True, database_connections=20)
     assert candidates.plan(capacity(4), shared).candidates == (1, 2, 3, 4, 5, 6)
 
 
@@ -113,24 +113,24 @@ def test_memory_for_less_than_one_worker_still_leaves_one() -> None:
 
 
 def test_connections_bound_with_room_for_a_reload() -> None:
-    # 100 less 3 kept for the administrator are 97; 9 pools of 10 fit, and 2 instances of them are for a reload.
-    plan = candidates.plan(capacity(8), deployment(database_max_connections=100))
-    assert plan.bounds[0] == Bound(7, "100 database connections at 10 an instance, less 2 instances for a reload")
+    # 9 pools of 10 fit, and 2 instances of them are for a reload.
+    plan = candidates.plan(capacity(8), deployment(database_connections=97))
+    assert plan.bounds[0] == Bound(7, "97 database connections at 10 an instance, less 2 instances for a reload")
     assert plan.candidates == (1, 2, 3, 4, 5, 6, 7)
 
 
 def test_too_few_connections_still_leave_one_instance() -> None:
-    plan = candidates.plan(capacity(2), deployment(database_max_connections=5))
+    plan = candidates.plan(capacity(2), deployment(database_connections=5))
     assert plan.candidates == (1,)
 
 
 @pytest.mark.parametrize("pool_max", [0, -1])
 def test_a_pool_without_a_size_bounds_nothing(pool_max: int) -> None:
-    found = deployment(database_max_connections=100, database_pool_max=pool_max)
+    found = deployment(database_connections=97, database_pool_max=pool_max)
     assert limits(candidates.find_bounds(capacity(2), found)) == [8]
 
 
 def test_bounds_come_with_the_tightest_first() -> None:
     host = capacity(4, memory_limit_bytes=2 * GIB)
-    found = deployment(worker_peak_bytes=400 * BYTES_PER_MIB, database_max_connections=100)
+    found = deployment(worker_peak_bytes=400 * BYTES_PER_MIB, database_connections=97)
     assert limits(candidates.find_bounds(host, found)) == [3, 7, 16]

@@ -20,6 +20,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
     "bool": bool,
     "list": list,
     "dict": dict,
+    "raw": object,
 }
 
 
