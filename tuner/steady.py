@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 # MSER-5 batches five observations; five bins of 100 ms make batches of half a second.
 BATCH = 5
@@ -14,8 +15,11 @@ LARGEST_CUT_SHARE = 0.5
 # Fewer batches than these can be alike by chance: with two, two fifths of all steady series would be called unsettled
 # (Hoad, Robinson and Davies, "Automating warm-up length estimation", Winter Simulation Conference 2008).
 FEWEST_LEFT = 5
+# Halves that differ by less than this settle it: of flat series, the rule alone calls one in nine unsettled.
+SMALLEST_CHANGE = 0.05
 # Squared standard errors that differ by less than this share of the squared level differ by rounding alone.
 ROUNDING = 1e-24
+ROUNDING_SHARE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ def measure(ok_per_bin: Sequence[int], *, width_s: float, skip_s: float) -> Stea
         skip_s: Planned warm-up, which is left out in any case.
 
     Returns:
-        The steady part. A series whose best cut lies in its second half is not settled; then that half is taken.
+        The steady part. Only what comes before the series first reaches its steady level is warm-up: a slow spell
+        after that is part of what is measured. A series whose best cut lies in its second half, and whose halves differ
+        by more than 5 %, is not settled.
     """
     skipped = round(skip_s / width_s)
     rest = list(ok_per_bin[skipped:])
@@ -71,11 +77,18 @@ def measure(ok_per_bin: Sequence[int], *, width_s: float, skip_s: float) -> Stea
         return Steady(cut_s=skipped * width_s, throughput_rps=0.0, settled=False)
     batches = np.asarray(rest[:whole], dtype=float).reshape(-1, BATCH).mean(axis=1)
     largest = int(len(batches) * LARGEST_CUT_SHARE)
-    cut = find_cut(batches.tolist())
-    settled = cut <= largest
-    cut = min(cut, largest)
+    best = find_cut(batches.tolist())
+    cut = min(best, largest)
+    # One of them is as high as their mean, so there is always a first; but for rounding, which must not hide it.
+    cut = min(cut, int(np.argmax(batches >= batches[cut:].mean() * (1 - ROUNDING_SHARE))))
     return Steady(
         cut_s=(skipped + cut * BATCH) * width_s,
         throughput_rps=float(batches[cut:].mean()) / width_s,
-        settled=settled,
+        settled=best <= largest or _halves_agree(batches),
     )
+
+
+def _halves_agree(batches: npt.NDArray[np.float64]) -> bool:
+    half = len(batches) // 2
+    first, second = float(batches[:half].mean()), float(batches[half:].mean())
+    return abs(second - first) <= SMALLEST_CHANGE * first

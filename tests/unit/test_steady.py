@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from fractions import Fraction
 
 import pytest
+from support import ROOT
 
 from tuner import steady
 
@@ -97,6 +99,20 @@ def test_a_stall_while_measuring_counts() -> None:
     assert part(steady.measure(bins, width_s=0.1, skip_s=0)) == expected(0.0, 10 * 602 / 16, settled=True)
 
 
+def test_a_stall_early_in_a_steady_series_counts_too() -> None:
+    # The marginal standard error is least after the third half second, which lost 25 of its 38 responses in each tenth.
+    bins = [ok for _ in range(8) for ok in (38,) * 5 + (42,) * 5]
+    bins[10:15] = [13] * 5
+    assert steady.find_cut([sum(bins[at : at + 5]) / 5 for at in range(0, 80, 5)]) == 3
+    assert part(steady.measure(bins, width_s=0.1, skip_s=0)) == expected(0.5, 10 * (640 - 38 - 25) / 15, settled=True)
+
+
+@pytest.mark.parametrize("level", [16.6, 1 / 3, 77.7])
+def test_rounding_does_not_hide_where_the_level_is_reached(level: float) -> None:
+    bins = [share * level for share in (0.25, 0.5, 0.75) for _ in range(5)] + [level] * 150
+    assert steady.measure(bins, width_s=0.1, skip_s=0).cut_s == pytest.approx(1.5)  # type: ignore[arg-type]  # no counts, for the rounding
+
+
 def test_the_last_bins_that_fill_no_batch_are_left_out() -> None:
     assert steady.measure([40] * 40 + [0] * 4, width_s=0.1, skip_s=0).throughput_rps == pytest.approx(400.0)
 
@@ -105,6 +121,54 @@ def test_the_last_bins_that_fill_no_batch_are_left_out() -> None:
 def test_a_series_without_a_batch_has_no_throughput(bins: list[int]) -> None:
     found = steady.measure(bins, width_s=0.1, skip_s=2.0)
     assert (found.throughput_rps, found.settled) == (0.0, False)
+
+
+def recorded(name: str) -> list[int]:
+    """Responses in each tenth of a second, as a real Strapi gave them; tests/fixtures/series/README.md has the rest."""
+    found: list[int] = json.loads((ROOT / "tests/fixtures/series" / f"{name}.json").read_text())["ok"]
+    return found
+
+
+def per_second(bins: list[int]) -> float:
+    return 10 * sum(bins) / len(bins)
+
+
+def test_a_cold_worker_s_first_seconds_are_left_out() -> None:
+    bins = recorded("cold-1")
+    found = steady.measure(bins, width_s=0.1, skip_s=0)
+    # 50, 98, 186 and 136 requests/s in the first half seconds, and 170 to 330 in all but the last two of the others.
+    assert part(found) == expected(2.0, per_second(bins[20:]), settled=True)
+
+
+@pytest.mark.parametrize("name", ["cold-2", "one-of-2-cold", "one-of-3-cold"])
+def test_a_worker_that_is_still_warming_up_after_twenty_seconds_is_not_settled(name: str) -> None:
+    bins = recorded(name)
+    found = steady.measure(bins, width_s=0.1, skip_s=0)
+    assert not found.settled
+    # What counts begins where the level of the second half was first reached.
+    assert 5.0 <= found.cut_s <= 10.0
+    assert found.throughput_rps == pytest.approx(per_second(bins[100:]), rel=0.05)
+
+
+def test_a_slow_spell_of_warm_workers_is_no_warm_up() -> None:
+    bins = recorded("warm-2")
+    # 408, then 466 to 620 for two seconds, then 312 to 364 for two and a half: the rule alone would begin after those.
+    assert steady.find_cut([sum(bins[at : at + 5]) / 5 for at in range(0, 120, 5)]) == 12
+    assert part(steady.measure(bins, width_s=0.1, skip_s=0)) == expected(0.5, per_second(bins[5:]), settled=True)
+
+
+@pytest.mark.parametrize("name", ["warm-1", "down-to-1"])
+def test_warm_workers_lose_no_more_than_a_second(name: str) -> None:
+    bins = recorded(name)
+    found = steady.measure(bins, width_s=0.1, skip_s=0)
+    assert found.settled
+    assert found.cut_s <= 1.0
+    assert found.throughput_rps == pytest.approx(per_second(bins), rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["down-to-2", "down-from-3-to-1"])
+def test_a_series_that_drifts_through_its_whole_length_is_not_settled(name: str) -> None:
+    assert not steady.measure(recorded(name), width_s=0.1, skip_s=0).settled
 
 
 def test_silence_is_a_throughput_of_nothing() -> None:
