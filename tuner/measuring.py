@@ -160,7 +160,7 @@ class Measuring:
         self.progress.trial_begins(number, number + left - 1, shown, left_s)
         setting = Setting(number, round_number, instances, self._attempt(instances, round_number), self.cpu_budget)
         trial = self._try(candidate, setting, self.load, phase)
-        if not trial.settled:
+        if not trial.settled and not trial.disturbances:  # what was disturbed is repeated in any case
             # Once, whatever comes of it: the workers are warm by now, and a longer series tells more.
             longer = replace(self.load, duration_s=2 * self.load.duration_s)
             trial = extend(trial, self._try(candidate, setting, longer, f"{phase}, extended"))

@@ -95,6 +95,16 @@ def test_failures_before_an_extension_still_count(make: Any) -> None:  # noqa: A
     assert (found.errors, found.errors_by_kind, found.restarts, found.requests) == (3, {"timeout": 3}, 1, 3300)
 
 
+def test_a_disturbed_trial_is_not_extended_since_it_is_repeated(make: Any) -> None:  # noqa: ANN401 as above
+    def answer(instances: int, load: Load) -> dict[str, Any]:
+        report = rising(instances, load)
+        report["load"]["generator"]["refused_reason"] = "the generator used 95% of a core"
+        return report
+
+    measuring, host = make(answer, Load())
+    assert (measure(measuring).extended, len(host.asked)) == (False, 1)
+
+
 def test_a_trial_that_settled_is_not_extended(make: Any, tmp_path: Path) -> None:  # noqa: ANN401 as above
     measuring, host = make(lambda instances, _: raw_report(instances, 400.0), Load())
     assert (measure(measuring).extended, len(host.asked)) == (False, 1)
