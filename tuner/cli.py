@@ -160,7 +160,7 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
     show_default=True,
     help="Connections, each with one request at a time; auto doubles them until that wins no more.",
 )
-@click.option("--duration", type=Seconds(2, 600), default=8.0, show_default=True, help="Measured seconds of a trial.")
+@click.option("--duration", type=Seconds(2, 600), default=20.0, show_default=True, help="Measured seconds of a trial.")
 @click.option(
     "--effort",
     type=click.Choice(["quick", "standard", "thorough"]),

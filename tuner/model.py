@@ -112,7 +112,7 @@ class Load:
 
     paths: tuple[str, ...] = ()
     connections: int | None = 100
-    duration_s: float = 8.0
+    duration_s: float = 20.0
     warmup_cold_s: float = 10.0
     warmup_warm_s: float = 2.0
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-# Measured time of a trial, and the load before it that warm workers get too: as tuner.model.Load has them.
+# Measured time of a simulated trial, and the load before it that warm workers get too.
 MEASURE_S = 8.0
 WARM_S = 2.0
 # Beyond the CPUs so many more counts are worth a look.

@@ -3,10 +3,9 @@
     python tests/benchmarks/load_generator.py
     python tests/benchmarks/load_generator.py --url 'http://127.0.0.1:1337/api/restaurants?populate=*'
 
-Without --url it starts a small server of its own with two targets. Both answer 6 kB over kept connections: `fast`
-at once, so that the generator is what is busy, and its cost shows; `busy` after a fixed amount of CPU time, so that
-the server is what is busy, and every generator should find the same throughput. With --url both figures come from
-that address.
+It starts a small server of its own with two targets. Both answer 6 kB over kept connections: `fast` at once, so that
+the generator is what is busy, and its cost shows; `busy` after a fixed amount of CPU time, so that the server is what
+is busy, and every generator should find the same throughput. With --url that address takes the place of `busy`.
 
 The generators take turns, in another order each round, so that a noisy spell hits all of them; ratios are medians of
 the ratios within the rounds. What http_load spends before its first request and after its last (starting and stopping
@@ -262,7 +261,7 @@ def report(samples: list[Sample]) -> str:
 def read_arguments() -> argparse.Namespace:
     """Return what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--url", help="what to load, in place of the benchmark's own server")
+    parser.add_argument("--url", help="what to load in place of the busy target")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each generator  [default: %(default)s]")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="length of a turn  [default: %(default)s]")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -282,11 +281,9 @@ def main() -> None:
     generators = list(installed_generators(arguments.seconds))
     if len(generators) == 1:
         raise SystemExit("there is nothing to compare http_load with")
-    if arguments.url:
-        samples = list(take_turns(generators, {"url": arguments.url}, arguments.rounds, arguments.seconds))
-    else:
-        with own_targets() as targets:
-            samples = list(take_turns(generators, targets, arguments.rounds, arguments.seconds))
+    with own_targets() as own:
+        targets = {FAST: own[FAST], "url": arguments.url} if arguments.url else own
+        samples = list(take_turns(generators, targets, arguments.rounds, arguments.seconds))
     print(report(samples))  # what the program is for
 
 

@@ -91,7 +91,7 @@ def test_failures_before_an_extension_still_count(make: Any) -> None:  # noqa: A
         report["after"]["workers"] = report["after"]["workers"][:1]
         return report
 
-    found = measure(make(answer, Load())[0])
+    found = measure(make(answer, Load(duration_s=8.0))[0])
     assert (found.errors, found.errors_by_kind, found.restarts, found.requests) == (3, {"timeout": 3}, 1, 3300)
 
 
@@ -101,7 +101,7 @@ def test_a_disturbed_trial_is_not_extended_since_it_is_repeated(make: Any) -> No
         report["load"]["generator"]["refused_reason"] = "the generator used 95% of a core"
         return report
 
-    measuring, host = make(answer, Load())
+    measuring, host = make(answer, Load(duration_s=8.0))
     assert (measure(measuring).extended, len(host.asked)) == (False, 1)
 
 

@@ -88,7 +88,7 @@ def prepare(tmp_path: Path, application: str) -> Iterator[Prepare]:
         def make(throughputs: Mapping[int, Sequence[float]] = CLEAR, **host: Any) -> Run:  # noqa: ANN401 of SimulatedTarget
             request = Request(
                 host="prod1",
-                load=Load(paths=("/api/articles?sort=title",)),
+                load=Load(paths=("/api/articles?sort=title",), duration_s=8.0),
                 requested=(1, 2, 3),
                 effort="standard",
                 budget_s=None,
