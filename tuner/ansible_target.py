@@ -144,6 +144,7 @@ class AnsibleTarget:
             **_requests(load),
             "load_connections": load.connections,
             "load_duration_s": load.duration_s,
+            **({"load_mode": "open", "load_rate": load.rate_rps} if load.rate_rps else {}),
             "trial_warmup_cold_s": load.warmup_cold_s,
             "trial_warmup_warm_s": load.warmup_warm_s,
         }

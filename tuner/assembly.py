@@ -12,6 +12,7 @@ from typing import Any
 from tuner import candidates
 from tuner.ansible_target import AnsibleTarget
 from tuner.answers import check_paths
+from tuner.compare import ROUNDS, CompareRequest
 from tuner.errors import InputError
 from tuner.interruption import Interruption
 from tuner.inventory import Inventory
@@ -20,6 +21,8 @@ from tuner.model import Load
 from tuner.project import default_inventory, find_project
 from tuner.recommend import Actors, Request
 from tuner.report import ConsoleProgress, make_console
+from tuner.settings import parse_variants
+from tuner.slo import parse_slo
 
 
 @dataclass(frozen=True)
@@ -60,28 +63,55 @@ def open_session(host: str, source: Path | None, *, verbose: bool) -> Iterator[S
         yield Session(host, project, inventory, variables, interruption, progress, target)
 
 
+def make_compare_request(session: Session, options: Mapping[str, Any]) -> CompareRequest:
+    """Turn the options of `compare` into a request.
+
+    Raises:
+        InputError: When the settings or the paths cannot be read.
+    """
+    return CompareRequest(
+        host=session.host,
+        variants=parse_variants(options["settings"]),
+        load=_load(session, options),
+        rounds=ROUNDS[options["effort"]],
+        budget_s=options["budget"],
+        keep_disturbed=options["keep_disturbed"],
+    )
+
+
 def make_request(session: Session, options: Mapping[str, Any]) -> Request:
     """Turn the options of `recommend` into a request.
 
     Raises:
-        InputError: When no path to ask for is known, or the candidates cannot be read.
+        InputError: When no path to ask for is known, or the candidates or the objective cannot be read.
     """
     wanted = options["candidates"]
+    objective = parse_slo(options["slo"]) if options["slo"] is not None else None
+    if options["objective"] == "latency" and (objective is None or options["rate"] is None):
+        raise InputError("--objective latency needs an objective at a rate", remedy="add --rate 200 --slo p99=250ms")
+    if options["rate"] is not None and objective is None:
+        raise InputError("--rate says at which rate an objective must be kept", remedy="add --slo p99=250ms")
     return Request(
         host=session.host,
-        load=Load(
-            paths=_paths(session, options["urls"]),
-            connections=options["connections"],
-            duration_s=options["duration"],
-        ),
+        load=_load(session, options),
         requested=candidates.parse_counts(wanted) if wanted is not None else None,
         effort=options["effort"],
         budget_s=options["budget"],
         seed=secrets.randbelow(2**31) if options["seed"] is None else options["seed"],
+        resume=options["resume"],
         tolerance=options["tolerance"],
         keep_disturbed=options["keep_disturbed"],
+        slo=objective,
+        rate_rps=options["rate"],
+        latency_first=options["objective"] == "latency",
         write=not options["no_write"],
         dry_run=options["dry_run"],
+    )
+
+
+def _load(session: Session, options: Mapping[str, Any]) -> Load:
+    return Load(
+        paths=_paths(session, options["urls"]), connections=options["connections"], duration_s=options["duration"]
     )
 
 

@@ -26,7 +26,7 @@ Exit codes:
   1    a defect in tuner itself
   2    wrong usage or input; nothing was touched
   3    unresolved; nothing was written
-  4    no candidate kept the limits for errors and memory; nothing was written
+  4    no candidate kept the limits for errors, memory and latency; nothing was written
   5    the host or Ansible failed; the original setting was restored
   6    the original setting could not be restored: the message says what to run
   130  interrupted; the original setting was restored
@@ -103,6 +103,50 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def load_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say what load each trial gets."""
+    for option in (
+        click.option(
+            "--duration", type=Seconds(2, 600), default=20.0, show_default=True, help="Measured seconds of a trial."
+        ),
+        click.option(
+            "--connections",
+            type=Connections(1, 10_000),
+            default="auto",
+            show_default=True,
+            help="Connections, each with one request at a time; auto doubles them until that wins no more.",
+        ),
+        click.option(
+            "--url",
+            "urls",
+            multiple=True,
+            metavar="PATH",
+            help="Path to ask for; may be repeated.  [default: load_requests of the inventory]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of every run that measures."""
+    for option in (
+        click.option(
+            "--keep-disturbed",
+            is_flag=True,
+            help="Count trials that something else disturbed, instead of repeating them: for a host never quiet.",
+        ),
+        click.option(
+            "--results",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Directory for the records.  [default: tuner-results]",
+        ),
+        click.option("--budget", type=Duration(), help="The longest that all trials may take, such as 10m or 90s."),
+    ):
+        command = option(command)
+    return command
+
+
 @click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tuner")
 def cli() -> None:
@@ -146,21 +190,7 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
     metavar="LIST",
     help="Instance counts to try, such as 1-4 or 1,2,4.  [default: all up to a few more than the CPUs]",
 )
-@click.option(
-    "--url",
-    "urls",
-    multiple=True,
-    metavar="PATH",
-    help="Path to ask for; may be repeated.  [default: load_requests of the inventory]",
-)
-@click.option(
-    "--connections",
-    type=Connections(1, 10_000),
-    default="auto",
-    show_default=True,
-    help="Connections, each with one request at a time; auto doubles them until that wins no more.",
-)
-@click.option("--duration", type=Seconds(2, 600), default=20.0, show_default=True, help="Measured seconds of a trial.")
+@load_options
 @click.option(
     "--effort",
     type=click.Choice(["quick", "standard", "thorough"]),
@@ -168,7 +198,21 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
     show_default=True,
     help="How sure it is to be before it stops: about 95%, 99% or 99.8%.",
 )
-@click.option("--budget", type=Duration(), help="The longest that all trials may take, such as 10m or 90s.")
+@run_options
+@click.option("--slo", metavar="P=TIME", help="Latency that must be kept, such as p99=250ms, or no count is chosen.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.1, 1_000_000),
+    help="Requests per second at which it must be kept.  [default: 70% of what the candidate can do]",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(["throughput", "latency"]),
+    default="throughput",
+    show_default=True,
+    help="Choose the smallest count near the best throughput, or that keeps --slo at --rate with 20% headroom.",
+)
+@click.option("--resume", metavar="RUN", help="Go on with a run that was stopped, named by its directory of records.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed of the sampling.  [default: a new one, noted]")
 @click.option(
     "--tolerance",
@@ -176,16 +220,6 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
     default="5%",
     show_default=True,
     help="Throughput you would give up for fewer instances.",
-)
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Directory for the records.  [default: tuner-results]",
-)
-@click.option(
-    "--keep-disturbed",
-    is_flag=True,
-    help="Count trials that something else disturbed, instead of repeating them: for a host that is never quiet.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan; measure and change nothing.")
 @click.option("--no-write", is_flag=True, help="Measure, but write nothing and leave the host as it was.")
@@ -210,6 +244,7 @@ def recommend(
       tuner recommend --host prod1
       tuner recommend --host prod1 --url '/api/articles?pagination[pageSize]=10' --url /api/articles/1
       tuner recommend --host prod1 --candidates 1-8 --budget 10m --no-write --json
+      tuner recommend --host prod1 --rate 200 --slo p99=250ms --objective latency
     """  # noqa: D301 the mark with which click keeps lines as they are
     from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
     from tuner import recommend as use_case  # noqa: PLC0415
@@ -223,6 +258,59 @@ def recommend(
     else:
         report.print_outcome(console, outcome)
     use_case.raise_for_verdict(outcome)
+
+
+@cli.command()
+@host_options
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting: role variables with YAML values, several separated by commas. Give two or more.",
+)
+@load_options
+@click.option(
+    "--effort",
+    type=click.Choice(["quick", "standard", "thorough"]),
+    default="standard",
+    show_default=True,
+    help="How often each setting is measured: 4, 8 or 16 times.",
+)
+@run_options
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome alone, as JSON, on standard output.")
+def compare(
+    host: str,
+    inventory: Path | None,
+    results: Path | None,
+    *,
+    verbose: bool,
+    as_json: bool,
+    **options: Any,  # noqa: ANN401 click's options
+) -> None:
+    """Measure settings in turns: does it matter, which one wins, and by how much?
+
+    Each setting is applied as a deploy would, and measured as often as the others, in turning order. Afterwards the
+    host runs what it ran before, and nothing is written into the inventory.
+
+    \b
+    Examples:
+      tuner compare --host prod1 --set strapi_serve_admin_panel=true --set strapi_serve_admin_panel=false
+      tuner compare --host prod1 --set 'strapi_node_args=[]' --set 'strapi_node_args=["--max-semi-space-size=64"]'
+      tuner compare --host prod1 --set strapi_instances=1 --set strapi_instances=2,strapi_database_pool_max=5
+    """  # noqa: D301 the mark with which click keeps lines as they are
+    from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
+    from tuner import compare as use_case  # noqa: PLC0415
+
+    with assembly.open_session(host, inventory, verbose=verbose) as session:
+        request = assembly.make_compare_request(session, options)
+        found = use_case.compare(request, session.actors(results))
+    console = report.make_console()
+    if as_json:
+        report.print_json(console, use_case.to_summary(found))
+    else:
+        report.print_comparison(console, found)
+    use_case.raise_for_outcome(found)
 
 
 @cli.command()

@@ -30,12 +30,19 @@ def decide(procedure: Procedure, trials: Sequence[Trial], *, tolerance: float, s
         The decision. Its `instances` is None unless the verdict is `certified` or `resolved`.
     """
     found = procedure.decision()
-    counts = sorted({trial.instances for trial in trials})
+    by_count: dict[int, list[Trial]] = {}
+    for trial in trials:
+        by_count.setdefault(trial.instances, []).append(trial)
     likeliest = found.instances or found.guess
-    summaries = []
-    for count in counts:
-        out = _eliminated(procedure, count, likeliest, tolerance)
-        summaries.append(summarise(count, trials, unfit=procedure.unfit.get(count, ""), eliminated=out))
+    summaries = [
+        summarise(
+            by_count[count],
+            by_count[min(by_count)],
+            unfit=procedure.unfit.get(count, ""),
+            eliminated=_eliminated(procedure, count, likeliest, tolerance),
+        )
+        for count in sorted(by_count)
+    ]
     return Decision(
         verdict=found.verdict,
         instances=found.instances,
@@ -60,27 +67,26 @@ def _eliminated(procedure: Procedure, count: int, likeliest: int | None, toleran
     return f"{in_words(likeliest)} {verb} {percent(gain.median)} more"
 
 
-def summarise(count: int, trials: Sequence[Trial], *, unfit: str = "", eliminated: str = "") -> CandidateSummary:
+def summarise(
+    mine: Sequence[Trial], reference: Sequence[Trial], *, unfit: str = "", eliminated: str = ""
+) -> CandidateSummary:
     """All trials of one candidate together.
 
     Args:
-        count: The candidate.
-        trials: All trials of the run; a disturbed one counts only where no undisturbed one is.
+        mine: Its trials, at least one; a disturbed one counts only where no undisturbed one is.
+        reference: Those of the candidate whose throughput is 1.
         unfit: Why it cannot be chosen, or "".
         eliminated: Why it is out of the race, or "".
     """
-    mine = [trial for trial in trials if trial.instances == count]
     counting = undisturbed(mine)
-    scores = _scores(counting)
-    smallest = min(trial.instances for trial in trials)
-    reference = _scores(undisturbed([trial for trial in trials if trial.instances == smallest]))
+    scores, others = _scores(counting), _scores(undisturbed(reference))
     middle, interval = _interval(scores)
     return CandidateSummary(
-        instances=count,
+        instances=mine[0].instances,
         trials=len(counting),
         throughput_rps=middle,
         interval_rps=interval,
-        ratio=math.exp(float(np.mean(scores) - np.mean(reference))) if scores and reference else None,
+        ratio=math.exp(float(np.mean(scores) - np.mean(others))) if scores and others else None,
         latency_ms={
             name: median(t.latency_ms[name] for t in counting if name in t.latency_ms)
             for name in sorted({name for t in counting for name in t.latency_ms})

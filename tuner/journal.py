@@ -42,6 +42,7 @@ class Journal:
         self._base = results.absolute() / host
         self._marker = self._base / "unfinished.json"
         self.directory = self._base
+        self._session = 0
 
     def open_run(self, found: Mapping[str, Any]) -> None:
         """Begin the records of a run.
@@ -58,6 +59,40 @@ class Journal:
             self._base.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             self.directory.mkdir(mode=PRIVATE)
             _write(self.directory / "run.json", {"started_at": started.isoformat(), **found})
+
+    def find_run(self, run: str) -> tuple[Path, dict[str, Any], list[dict[str, Any]]]:
+        """Read an earlier run of this host.
+
+        Args:
+            run: Its directory, or the name of that below the results of this host.
+
+        Returns:
+            The directory, what `run.json` holds, and the lines of `trials.jsonl`.
+
+        Raises:
+            InputError: When there is no such run, or it cannot be read.
+        """
+        directory = next((path for path in (self._base / run, Path(run)) if (path / "run.json").is_file()), None)
+        if directory is None:
+            raise InputError(
+                f"{run!r} is no run of this host", remedy=f"name a directory below {self._base}, or give its whole path"
+            )
+        trials = directory / "trials.jsonl"
+        try:
+            found = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+            lines = trials.read_text(encoding="utf-8").splitlines() if trials.exists() else []
+            return directory.absolute(), found, [json.loads(line) for line in lines]
+        except (OSError, ValueError) as error:
+            raise InputError(f"the run in {directory} cannot be read: {error}", remedy="start a new run") from error
+
+    def reopen_run(self, directory: Path, session: int) -> None:
+        """Go on with the records of an earlier run.
+
+        Args:
+            directory: Where they are.
+            session: Number of the session that begins, from 1; what was there before is 0.
+        """
+        self.directory, self._session = directory, session
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -141,7 +176,9 @@ class Journal:
         Raises:
             HostError: When it cannot be written.
         """
-        line = json.dumps({"phase": phase, "trial": asdict(trial), "raw": raw}, separators=(",", ":"))
+        line = json.dumps(
+            {"phase": phase, "session": self._session, "trial": asdict(trial), "raw": raw}, separators=(",", ":")
+        )
         path = self.directory / "trials.jsonl"
         with self._writing(HostError), open(path, "a", encoding="utf-8", opener=_open_private) as file:
             file.write(line + "\n")

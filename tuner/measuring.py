@@ -12,7 +12,7 @@ from tuner import concurrency
 from tuner.concurrency import Choice, Step
 from tuner.interruption import Interruption
 from tuner.journal import Journal
-from tuner.model import Inspection, Load, Plan, Trial
+from tuner.model import Inspection, Load, Plan, Report, Trial
 from tuner.procedure import Procedure
 from tuner.search import Costs
 from tuner.target import Target
@@ -63,6 +63,8 @@ class Measuring:
         running: Instances that run now.
         budget_s: The longest that all trials may take together, in seconds; None is no limit.
         trials: Those measured so far, in their order.
+        at_rate: Numbers of those at a stated rate.
+        loads: What http_load reported of the last one, in each of its parts.
         choice: How the number of connections was chosen; None where the user has said it.
         choosing_s: What that took.
         began_s: When the first one began.
@@ -77,6 +79,8 @@ class Measuring:
     running: int
     budget_s: float | None = None
     trials: list[Trial] = field(default_factory=list)
+    at_rate: set[int] = field(default_factory=set)
+    loads: list[Report] = field(default_factory=list)
     choice: Choice | None = None
     choosing_s: float = 0.0
     began_s: float = field(init=False)
@@ -142,6 +146,7 @@ class Measuring:
         left: int,
         phase: str,
         what: str = "",
+        load: Load | None = None,
     ) -> Trial:
         """Measure one candidate once, and have it on disk.
 
@@ -152,6 +157,7 @@ class Measuring:
             left: About how many trials are left, this one included.
             phase: What it is for.
             what: The candidate in words; the number of instances if empty.
+            load: Another load than that of the run.
         """
         self.interruption.check()
         number = len(self.trials) + 1
@@ -159,10 +165,14 @@ class Measuring:
         left_s = self._trial_s(instances) + (left - 1) * self._mean_s()
         self.progress.trial_begins(number, number + left - 1, shown, left_s)
         setting = Setting(number, round_number, instances, self._attempt(instances, round_number), self.cpu_budget)
-        trial = self._try(candidate, setting, self.load, phase)
+        load = load or self.load
+        self.loads = []
+        if load.rate_rps:
+            self.at_rate.add(number)
+        trial = self._try(candidate, setting, load, phase)
         if not trial.settled and not trial.disturbances:  # what was disturbed is repeated in any case
             # Once, whatever comes of it: the workers are warm by now, and a longer series tells more.
-            longer = replace(self.load, duration_s=2 * self.load.duration_s)
+            longer = replace(load, duration_s=2 * load.duration_s)
             trial = extend(trial, self._try(candidate, setting, longer, f"{phase}, extended"))
         self.trials.append(trial)
         self.progress.trial_ended(trial, shown)
@@ -175,8 +185,13 @@ class Measuring:
         earlier = [trial.usage for trial in self.trials]
         trial = to_trial(raw, setting, earlier, wall_s=time.monotonic() - began)
         self.journal.append(trial, raw, phase)
+        self.loads.append(raw["load"])
         self.running = setting.instances
         return trial
+
+    def trials_at_full_load(self) -> list[Trial]:
+        """The trials of which the connections set the pace, and not a rate: their throughput is what there can be."""
+        return [trial for trial in self.trials if trial.number not in self.at_rate]
 
     def is_over(self, instances: int) -> bool:
         """Whether the next trial would not end within the time."""

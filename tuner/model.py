@@ -108,6 +108,7 @@ class Load:
         duration_s: Measured time of a trial.
         warmup_cold_s: Load before it when workers were booted for this trial: they need time to reach full speed.
         warmup_warm_s: Load before it otherwise.
+        rate_rps: Requests per second of an open loop; 0 is a closed one, in which answers set the pace.
     """
 
     paths: tuple[str, ...] = ()
@@ -115,6 +116,7 @@ class Load:
     duration_s: float = 20.0
     warmup_cold_s: float = 10.0
     warmup_warm_s: float = 2.0
+    rate_rps: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -300,6 +302,31 @@ class CandidateSummary:
 
 
 @dataclass(frozen=True)
+class SloResult:
+    """What one candidate gave at a rate.
+
+    Attributes:
+        instances: The candidate.
+        rate_rps: Requests per second that were planned.
+        achieved_rps: Successful responses per second, over all windows.
+        requests: Requests in all windows.
+        latency_ms: The percentile over all windows together; None where nothing was answered.
+        upper_ms: Its upper 95 % bound; None where too few requests were seen for one.
+        met: Whether the objective is surely kept.
+        reason: Why it is not, or "".
+    """
+
+    instances: int
+    rate_rps: float
+    achieved_rps: float
+    requests: int
+    latency_ms: float | None
+    upper_ms: float | None
+    met: bool
+    reason: str
+
+
+@dataclass(frozen=True)
 class Decision:
     """What the trials say.
 
@@ -314,6 +341,7 @@ class Decision:
         sentence: The verdict with its reason, for a person.
         remedy: What would resolve it, or "".
         candidates: One summary for each candidate that was measured.
+        slo: What candidates gave at a stated rate, where an objective was asked for.
     """
 
     verdict: Verdict
@@ -326,6 +354,7 @@ class Decision:
     sentence: str
     remedy: str = ""
     candidates: tuple[CandidateSummary, ...] = field(default=())
+    slo: tuple[SloResult, ...] = field(default=())
 
 
 Report = Mapping[str, Any]

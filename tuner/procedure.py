@@ -129,6 +129,12 @@ class Procedure:
         if trial.throughput_rps > 0:
             self.search.tell(trial.instances, math.log(trial.throughput_rps), contaminated=disturbed)
 
+    def resume(self) -> None:
+        """Begin another session, some time after the trials so far."""
+        self.search.resume()
+        self._pair.clear()
+        self._proofs, self._stopped = 0, ""
+
     def stop(self, reason: str) -> None:
         """End the run for a reason that lies outside it."""
         self._stopped = reason

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from tuner import answers, budget, candidates, decide, measuring
+from tuner import answers, budget, candidates, decide, measuring, resume
 from tuner.budget import TimeBudget
 from tuner.concurrency import Choice
 from tuner.errors import HostError, InputError, LimitError, TunerError, UnresolvedError
@@ -17,8 +18,11 @@ from tuner.inventory import Edit, Inventory
 from tuner.journal import Journal, summarise
 from tuner.measuring import VARIABLE, Measuring, Progress
 from tuner.model import Decision, Inspection, Load, Plan, Verdict
+from tuner.objective import Objective, find_smallest, hold
 from tuner.procedure import Procedure
+from tuner.resume import Record
 from tuner.search import EFFORTS, Search
+from tuner.slo import Slo
 from tuner.target import Target
 
 
@@ -33,8 +37,13 @@ class Request:
         effort: How sure the run is to be, a key of tuner.search.EFFORTS.
         budget_s: The longest that the trials may take, in seconds; None is no limit.
         seed: Seed of the search's sampling.
+        resume: An earlier run to go on with, as a directory or its name; None begins a new one.
         tolerance: Throughput one is willing to give up for fewer instances, 0 to 1.
         keep_disturbed: Whether a disturbed trial counts like any other.
+        slo: Objective for the latency; None is none.
+        rate_rps: Rate at which it must be kept; None takes 70 % of what the candidate can do.
+        latency_first: Whether the smallest count that keeps the objective with headroom is chosen, instead of the
+            smallest within the tolerance of the best throughput.
         write: Whether the result goes into the inventory and onto the host.
         dry_run: Whether only the plan is made.
     """
@@ -45,8 +54,12 @@ class Request:
     effort: str
     budget_s: float | None
     seed: int
+    resume: str | None
     tolerance: float
     keep_disturbed: bool
+    slo: Slo | None
+    rate_rps: float | None
+    latency_first: bool
     write: bool
     dry_run: bool
 
@@ -102,14 +115,14 @@ def recommend(request: Request, actors: Actors) -> Outcome:
     with nullcontext() if request.dry_run else actors.journal.lock():
         actors.progress.step(f"Looking at {request.host}")
         before = _check_writable(request, actors) if request.write else None
-        _restore_what_was_left(request, actors)
+        restore_what_was_left(actors, dry_run=request.dry_run)
         inspection = actors.target.inspect()
         plan = _plan(request, inspection, actors)
         if request.dry_run:
             return Outcome(inspection, plan, running=inspection.deployment.instances)
         actors.interruption.check()
-        actors.journal.open_run({"request": asdict(request), "inspection": asdict(inspection), "plan": asdict(plan)})
-        outcome = _measure_and_settle(request, inspection, plan, before, actors)
+        earlier = _open_run(request, inspection, plan, actors)
+        outcome = _measure_and_settle(request, _Prepared(inspection, plan, before, earlier), actors)
         if outcome.time:
             outcome = replace(outcome, time=budget.complete(outcome.time, time.monotonic() - began))
         actors.journal.close_run(to_summary(outcome))
@@ -128,7 +141,7 @@ def _check_writable(request: Request, actors: Actors) -> Edit:
 
 def _plan(request: Request, inspection: Inspection, actors: Actors) -> Plan:
     """Choose the candidates, once it is sure that the application is there and answers."""
-    _require_application(inspection)
+    require_application(inspection)
     plan = candidates.plan(inspection.capacity, inspection.deployment, requested=request.requested)
     answers.check_answers(actors.target.check(request.load))
     trials = _search(request, inspection, plan).trials_left()
@@ -136,6 +149,18 @@ def _plan(request: Request, inspection: Inspection, actors: Actors) -> Plan:
     estimate_s = measuring.estimate_s(trials, plan.candidates, request.load, running)
     actors.progress.planned(inspection, plan, trials, min(estimate_s, request.budget_s or estimate_s))
     return plan
+
+
+def _open_run(request: Request, inspection: Inspection, plan: Plan, actors: Actors) -> list[Record]:
+    """Begin the records of a run, or go on with those of an earlier one, and return its trials."""
+    if request.resume is None:
+        actors.journal.open_run({"request": asdict(request), "inspection": asdict(inspection), "plan": asdict(plan)})
+        return []
+    directory, found, lines = actors.journal.find_run(request.resume)
+    resume.check_same(found, inspection, request.load, plan)
+    records = resume.read_records(lines, str(directory))
+    actors.journal.reopen_run(directory, max((record.session for record in records), default=0) + 1)
+    return records
 
 
 def _search(request: Request, inspection: Inspection, plan: Plan) -> Search:
@@ -150,29 +175,38 @@ def _search(request: Request, inspection: Inspection, plan: Plan) -> Search:
     )
 
 
-def _measure_and_settle(
-    request: Request, inspection: Inspection, plan: Plan, before: Edit | None, actors: Actors
-) -> Outcome:
+@dataclass(frozen=True)
+class _Prepared:
+    """What is known before the host is touched: what was found and planned, the inventory, and trials of earlier."""
+
+    inspection: Inspection
+    plan: Plan
+    before: Edit | None
+    earlier: Sequence[Record]
+
+
+def _measure_and_settle(request: Request, prepared: _Prepared, actors: Actors) -> Outcome:
     """Measure, decide, and leave the host on what was decided, or else as it was found."""
-    running = inspection.deployment.instances
+    running = prepared.inspection.deployment.instances
     directory = str(actors.journal.directory)
-    with _left_as_found(running, actors):
-        measured = _make_measuring(request, inspection, actors)
-        measured.choose_connections(plan.candidates)
-        decision = _measure(request, inspection, plan, measured)
-        spent = budget.add_up(measured.trials, measured.choosing_s)
-        outcome = Outcome(inspection, plan, decision, None, running, directory, measured.choice, spent)
+    with left_as_found(running, actors):
+        measured = _make_measuring(request, prepared, actors)
+        measured.choose_connections(prepared.plan.candidates)
+        decision = _measure(request, prepared, measured)
+        spent = budget.add_up(measured.trials[len(prepared.earlier) :], measured.choosing_s)
+        found, plan = prepared.inspection, prepared.plan
+        outcome = Outcome(found, plan, decision, None, running, directory, measured.choice, spent)
         # On disk before the last steps, which can fail: what minutes of measuring have shown is not lost with them.
         actors.journal.close_run(to_summary(outcome))
-        if decision.instances is None or before is None:
-            _bring_back(running, actors)
+        if decision.instances is None or prepared.before is None:
+            bring_back(running, actors)
             return outcome
-        edit = _write_back(request, decision.instances, before, actors)
+        edit = _write_back(request, decision.instances, prepared.before, actors)
     return replace(outcome, edit=edit, running=decision.instances)
 
 
 @contextmanager
-def _left_as_found(instances: int, actors: Actors) -> Iterator[None]:
+def left_as_found(instances: int, actors: Actors) -> Iterator[None]:
     """Bring the host back when anything goes wrong inside; until it is, the journal says so on disk."""
     actors.journal.touch_host(instances)
     try:
@@ -180,7 +214,7 @@ def _left_as_found(instances: int, actors: Actors) -> Iterator[None]:
     except BaseException as error:
         with suppress(TunerError):  # a full disk must not keep the host from being brought back
             actors.journal.note_error(str(error))
-        _bring_back(instances, actors)
+        bring_back(instances, actors)
         actors.journal.leave_host()
         if isinstance(error, TunerError):
             error.aftermath = f"the host was brought back to what it ran before ({instances})"
@@ -188,13 +222,13 @@ def _left_as_found(instances: int, actors: Actors) -> Iterator[None]:
     actors.journal.leave_host()
 
 
-def _restore_what_was_left(request: Request, actors: Actors) -> None:
+def restore_what_was_left(actors: Actors, *, dry_run: bool = False) -> None:
     """Bring the host back to where a run that was cut off had found it."""
     left = actors.journal.unfinished()
     if left is None:
         return
     cut_off = f"the run of {left.get('since', 'an unknown time')} was cut off"
-    if request.dry_run:
+    if dry_run:
         actors.progress.warn(f"{cut_off}; without --dry-run, the host is brought back to {left['instances']} first")
         return
     actors.progress.warn(f"{cut_off}; bringing the host back to {left['instances']} instances first")
@@ -202,7 +236,12 @@ def _restore_what_was_left(request: Request, actors: Actors) -> None:
     actors.journal.leave_host()
 
 
-def _require_application(inspection: Inspection) -> None:
+def require_application(inspection: Inspection) -> None:
+    """Refuse a host on which the application does not run as it should.
+
+    Raises:
+        InputError: When it does not.
+    """
     found = inspection.deployment
     if not found.instances and not found.unwell:
         raise InputError(
@@ -217,21 +256,26 @@ def _require_application(inspection: Inspection) -> None:
         )
 
 
-def _make_measuring(request: Request, inspection: Inspection, actors: Actors) -> Measuring:
+def _make_measuring(request: Request, prepared: _Prepared, actors: Actors) -> Measuring:
+    inspection, earlier = prepared.inspection, prepared.earlier
+    load = replace(request.load, connections=earlier[-1].connections) if earlier else request.load
     return Measuring(
         actors.target,
         actors.journal,
         actors.interruption,
         actors.progress,
-        request.load,
+        load,
         inspection.capacity.cpu_budget,
         inspection.deployment.instances,
         request.budget_s,
+        [record.trial for record in earlier],
+        {record.trial.number for record in earlier if record.phase == "slo"},
     )
 
 
-def _measure(request: Request, inspection: Inspection, plan: Plan, measured: Measuring) -> Decision:
-    """Measure what the procedure asks for, and decide."""
+def _measure(request: Request, prepared: _Prepared, measured: Measuring) -> Decision:
+    """Measure what the procedure asks for, after what was measured earlier, and decide."""
+    inspection, plan = prepared.inspection, prepared.plan
     procedure = Procedure(
         _search(request, inspection, plan),
         plan.candidates,
@@ -240,8 +284,18 @@ def _measure(request: Request, inspection: Inspection, plan: Plan, measured: Mea
         memory_bytes=inspection.capacity.memory_bytes,
         keep_disturbed=request.keep_disturbed,
     )
-    measured.run(procedure)
-    return decide.decide(procedure, measured.trials, tolerance=request.tolerance, seed=request.seed)
+    if prepared.earlier:
+        measured.progress.step(f"Going on after {len(prepared.earlier)} trials")
+        resume.replay(prepared.earlier, procedure)
+    if not request.latency_first:
+        measured.run(procedure)
+    decision = decide.decide(procedure, measured.trials_at_full_load(), tolerance=request.tolerance, seed=request.seed)
+    if request.slo is None:
+        return decision
+    objective = Objective(request.slo, measured, inspection.capacity.memory_bytes, request.keep_disturbed)
+    if request.latency_first and request.rate_rps is not None:
+        return find_smallest(decision, objective, plan.candidates, request.rate_rps)
+    return hold(decision, objective, plan.candidates, request.rate_rps)
 
 
 def _write_back(request: Request, instances: int, before: Edit, actors: Actors) -> Edit:
@@ -266,7 +320,8 @@ def _write_back(request: Request, instances: int, before: Edit, actors: Actors) 
     return edit
 
 
-def _bring_back(instances: int, actors: Actors) -> None:
+def bring_back(instances: int, actors: Actors) -> None:
+    """Bring the host back to a number of instances, and to its deployed settings."""
     actors.progress.step(f"Bringing the host back to {instances} instances")
     actors.target.restore(instances)
 
@@ -298,6 +353,7 @@ def raise_for_verdict(outcome: Outcome) -> None:
     if decision is None:
         return
     if decision.verdict is Verdict.UNRESOLVED:
-        raise UnresolvedError("unresolved, nothing was written", remedy=decision.remedy)
+        resumed = f"go on with --resume {Path(outcome.directory).name}"
+        raise UnresolvedError("unresolved, nothing was written", remedy=f"{decision.remedy}; {resumed}")
     if decision.verdict is Verdict.UNFIT:
         raise LimitError("no candidate kept the limits, nothing was written", remedy="look at the table above")

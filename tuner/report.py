@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.budget import TimeBudget
-from tuner.model import BYTES_PER_MIB, CandidateSummary, Decision, Inspection, Plan, Trial, Verdict
+from tuner.compare import Comparison
+from tuner.model import BYTES_PER_MIB, CandidateSummary, Inspection, Plan, Trial, Verdict
 from tuner.recommend import Outcome
 from tuner.wording import listed
 
@@ -188,12 +189,16 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
     if decision is None:
         console.print("Nothing was measured or changed (--dry-run).")
         return
-    console.print(_table(decision))
+    named = [(str(candidate.instances), candidate) for candidate in decision.candidates]
+    console.print(_table(named, chosen=str(decision.instances)))
     for candidate in decision.candidates:
         if reason := candidate.unfit or candidate.eliminated:
             console.print(f"  {plural(candidate.instances)}: out, {reason}")
     if disturbed := sum(candidate.disturbed for candidate in decision.candidates):
         console.print(f"  {plural(disturbed, 'trial')} disturbed by something else on the host")
+    for result in decision.slo:
+        kept = result.reason or "the objective is kept"
+        console.print(f"  {plural(result.instances)} at {result.rate_rps:,.0f} requests/s: {kept}")
     console.print()
     verdict = str(decision.verdict)
     if decision.verdict is Verdict.RESOLVED and decision.resolution is not None:
@@ -206,6 +211,22 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
     _print_written(console, outcome)
     if outcome.time:
         console.print(_time_in_words(outcome.time), markup=False)
+
+
+def print_comparison(console: Console, found: Comparison) -> None:
+    """Show what came of a comparison: the table and the answer."""
+    console.print(_table(list(found.settings.items()), chosen=""))
+    for name, setting in found.settings.items():
+        if setting.unfit:
+            console.print(f"  {name}: {setting.unfit}", markup=False)
+        if setting.disturbed:
+            console.print(f"  {name}: {plural(setting.disturbed, 'trial')} disturbed by something else", markup=False)
+    console.print()
+    console.print(found.sentence, markup=False)
+    console.print()
+    running = found.inspection.deployment.instances
+    console.print(f"{found.inspection.host} runs {plural(running)} with the settings it had.", markup=False)
+    console.print(f"Records: {found.directory}", markup=False, soft_wrap=True)
 
 
 def _print_written(console: Console, outcome: Outcome) -> None:
@@ -237,21 +258,28 @@ def _time_in_words(spent: TimeBudget) -> str:
     return f"Time: {clock(spent.total_s)}, {spent.measuring_share:.0%} of it measuring; {rest}"
 
 
-def _table(decision: Decision) -> Table:
+def _table(named: Sequence[tuple[str, CandidateSummary]], *, chosen: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("instances", "requests/s", "95% interval", "ratio", "p50 / p99", "memory", "errors"):
+    for name in (
+        "instances" if chosen else "setting",
+        "requests/s",
+        "95% interval",
+        "ratio",
+        "p50 / p99",
+        "memory",
+        "errors",
+    ):
         table.add_column(name, justify="right")
     table.add_column("limited by")
-    for candidate in decision.candidates:
-        chosen = candidate.instances == decision.instances
-        table.add_row(*_cells(candidate, chosen=chosen), style="bold" if chosen else None)
+    for name, candidate in named:
+        mark = "→ " if name == chosen else ""
+        table.add_row(f"{mark}{escape(name)}", *_cells(candidate), style="bold" if mark else None)
     return table
 
 
-def _cells(candidate: CandidateSummary, *, chosen: bool) -> list[str]:
+def _cells(candidate: CandidateSummary) -> list[str]:
     interval, latency = candidate.interval_rps, candidate.latency_ms
     return [
-        f"{'→ ' if chosen else ''}{candidate.instances}",
         f"{candidate.throughput_rps:,.1f}",
         f"{interval[0]:,.0f} to {interval[1]:,.0f}" if interval else "-",
         "-" if candidate.ratio is None else f"{candidate.ratio:.2f}",

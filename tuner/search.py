@@ -259,9 +259,12 @@ class Search:
         """End the run for a reason that lies outside it; nothing is measured any more."""
         self._stop_reason, self._stopped = reason, True
 
-    def pause(self) -> None:
-        """Note that time passes before the next trial, in which the host may change: only ratios carry over."""
+    def resume(self) -> None:
+        """Begin another session: the host may have changed as a whole, and there may be as many more trials."""
         self._session += 1
+        self._most_trials += self._clean()
+        self._stopped = False
+        self._reconsider()
 
     def _reconsider(self) -> None:
         """What was concluded may not hold with what is known now."""

@@ -11,7 +11,7 @@ import pytest
 from records import GIB, trial
 
 from tuner import decide
-from tuner.model import Decision, Trial, Verdict
+from tuner.model import CandidateSummary, Decision, Trial, Verdict
 from tuner.procedure import Procedure
 from tuner.search import Search
 
@@ -32,6 +32,12 @@ def decision_of(trials: Sequence[Trial], *, incumbent: int = 1) -> Decision:
     decision = decide.decide(procedure, trials, tolerance=0.05, seed=0)
     json.dumps(asdict(decision), allow_nan=False)
     return decision
+
+
+def summaries(trials: Sequence[Trial]) -> list[CandidateSummary]:
+    groups = [[found for found in trials if found.instances == count] for count in (1, 2)]
+    groups = [group for group in groups if group]
+    return [decide.summarise(group, groups[0]) for group in groups]
 
 
 def test_a_clear_case_is_told_with_what_is_out_and_why() -> None:
@@ -63,7 +69,7 @@ def test_no_fit_candidate_is_no_choice() -> None:
 
 def test_a_summary_holds_geometric_means_their_intervals_and_ratios() -> None:
     trials = measured({1: [100.0, 200.0, 400.0], 2: [200.0, 400.0, 800.0]})
-    one, two = (decide.summarise(count, trials) for count in (1, 2))
+    one, two = summaries(trials)
     assert one.throughput_rps == pytest.approx(200.0)
     # The logs are ln 2 apart, so their standard deviation is ln 2; Student's t of 97.5 % with 2 degrees is 4.3027.
     half = 4.3027 * math.log(2) / math.sqrt(3)
@@ -75,24 +81,24 @@ def test_a_summary_holds_geometric_means_their_intervals_and_ratios() -> None:
 
 def test_a_candidate_of_which_nothing_was_answered_has_no_figures() -> None:
     trials = measured({1: [0.0] * 3, 2: [400.0] * 3}, latency_ms={})
-    dead, alive = (decide.summarise(count, trials) for count in (1, 2))
+    dead, alive = summaries(trials)
     assert (dead.throughput_rps, dead.interval_rps, dead.ratio) == (0.0, None, None)
     assert alive.throughput_rps == pytest.approx(400.0)
     assert alive.ratio is None
 
 
 def test_one_trial_has_no_interval() -> None:
-    assert decide.summarise(1, [trial(1, 1, 400.0)]).interval_rps is None
+    assert summaries([trial(1, 1, 400.0)])[0].interval_rps is None
 
 
 def test_latencies_are_medians_of_the_trials_that_have_them() -> None:
     seen: list[dict[str, float]] = [{}, {"p50": 10.0, "p99": 90.0}, {"p50": 30.0, "p99": 50.0}, {"p50": 11.0}]
     found = [trial(1, number, 400.0, latency_ms=latency) for number, latency in enumerate(seen, start=1)]
-    assert decide.summarise(1, found).latency_ms == {"p50": 11.0, "p99": 70.0}
+    assert summaries(found)[0].latency_ms == {"p50": 11.0, "p99": 70.0}
 
 
 def test_disturbed_trials_are_counted_apart() -> None:
     disturbed = trial(2, 2, 90.0, disturbances=("somebody else",))
-    found = decide.summarise(2, [trial(2, 1, 400.0), disturbed, trial(2, 2, 400.0)])
+    (found,) = summaries([trial(2, 1, 400.0), disturbed, trial(2, 2, 400.0)])
     assert found.throughput_rps == pytest.approx(400.0)
     assert (found.trials, found.disturbed) == (2, 1)

@@ -93,8 +93,12 @@ def prepare(tmp_path: Path, application: str) -> Iterator[Prepare]:
                 effort="standard",
                 budget_s=None,
                 seed=1,
+                resume=None,
                 tolerance=0.05,
                 keep_disturbed=False,
+                slo=None,
+                rate_rps=None,
+                latency_first=False,
                 write=False,
                 dry_run=False,
             )
@@ -390,6 +394,71 @@ def test_a_run_ends_when_its_time_is_over_and_is_unresolved(prepare: Prepare, mo
     assert outcome.decision.stop_reason == "the time of 70 s is over"
     # Three trials of 20 s end within 70 s, and a fourth would not.
     assert run.target.calls == ["inspect", "check", *UPWARDS, "restore 2"]
+
+
+def test_a_run_that_was_interrupted_is_continued_from_its_trials(prepare: Prepare) -> None:
+    run = prepare(on_trial=fail(InterruptedByUserError("interrupted"), 6))
+    with pytest.raises(InterruptedByUserError):
+        run.go(write=True)
+    (directory,) = (run.root / "results/prod1").glob("2*")
+    outcome = run.go(write=True, resume=directory.name)
+    rows = [json.loads(row) for row in (directory / "trials.jsonl").read_text().splitlines()]
+    assert [row["trial"]["number"] for row in rows] == list(range(1, len(rows) + 1))
+    assert [row["session"] for row in rows[:6]] == [0] * 5 + [1]
+    assert outcome.directory == str(directory)
+    assert outcome.decision is not None
+    assert outcome.decision.instances == 3
+    # The three on the way up were not measured again.
+    assert len(rows) <= 12
+    assert (run.root / OWNED).read_text() == WRITTEN
+
+
+def test_a_run_that_was_decided_is_continued_without_a_trial(prepare: Prepare) -> None:
+    run = prepare()
+    measured = run.go()
+    calls = len(run.target.calls)
+    outcome = run.go(write=True, resume=measured.directory)
+    assert run.target.calls[calls:] == ["inspect", "check", "deploy 3"]
+    assert outcome.decision is not None
+    assert outcome.decision.verdict is Verdict.CERTIFIED
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"requested": (1, 2)}, r"its list of candidates was \[1, 2, 3\], and is \[1, 2\] now; give the options"),
+        ({"load": Load(paths=("/api/articles?sort=id",))}, r"its load \(paths\) was .*sort=title.* and is .*sort=id"),
+        ({"resume": "yesterday"}, r"'yesterday' is no run of this host; name a directory below "),
+    ],
+    ids=["other candidates", "another load", "no such run"],
+)
+def test_a_run_that_measured_something_else_is_not_continued(
+    prepare: Prepare, asked: dict[str, Any], message: str
+) -> None:
+    run = prepare()
+    directory = run.go().directory
+    calls = len(run.target.calls)
+    with pytest.raises(InputError, match=message):
+        run.go(**{"resume": directory, **asked})
+    assert run.target.calls[calls:] == ["inspect", "check"]
+
+
+def test_a_run_on_another_host_is_not_continued(prepare: Prepare) -> None:
+    run = prepare()
+    directory = Path(run.go().directory)
+    found = json.loads((directory / "run.json").read_text())
+    found["inspection"]["host"] = "prod2"
+    (directory / "run.json").write_text(json.dumps(found))
+    with pytest.raises(InputError, match="its host was 'prod2', and is 'prod1' now"):
+        run.go(resume=directory.name)
+
+
+def test_trials_of_another_version_are_refused(prepare: Prepare) -> None:
+    run = prepare()
+    directory = Path(run.go().directory)
+    (directory / "trials.jsonl").write_text('{"trial": {"number": 1}}\n')
+    with pytest.raises(InputError, match=r"was written by another version of tuner: 'phase'; start a new run"):
+        run.go(resume=directory.name)
 
 
 def test_the_seed_and_what_each_trial_was_for_are_noted(prepare: Prepare) -> None:

@@ -118,13 +118,13 @@ def test_between_two_sessions_a_host_may_have_become_slower_as_a_whole() -> None
         for count in order:
             sought.tell(count, math.log(rates[count]))
         if paused:
-            sought.pause()
+            sought.resume()
         for count in order:
             sought.tell(count, math.log(0.8 * rates[count]))
         sessions.append(sought.decision())
     assert sessions[1].trial_sd is not None
     assert sessions[0].trial_sd is not None
-    # Without a pause a fifth less is noise, drift or bursts; with one it is the host's new height.
+    # In one session a fifth less is noise, drift or bursts; with one it is the host's new height.
     assert sessions[1].trial_sd < 0.7 * sessions[0].trial_sd
     assert sessions[1].instances in (2, 3)
 

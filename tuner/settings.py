@@ -1,0 +1,94 @@
+"""Settings to compare, as a user writes them: role variables that a trial can apply. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import yaml
+
+from tuner.errors import InputError
+
+# Role variables that reach the process without a new release; trial.yml applies them as a deploy would.
+APPLICABLE = (
+    "strapi_instances",
+    "strapi_serve_admin_panel",
+    "strapi_node_args",
+    "strapi_database_pool_max",
+    "strapi_env",
+    "strapi_process_env",
+)
+FEWEST = 2
+# A comma separates variables where a name and = follow it; others belong to a value.
+SEPARATOR = re.compile(r",(?=\s*[A-Za-z_][A-Za-z0-9_]*=)")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One setting.
+
+    Attributes:
+        name: As the user wrote it.
+        variables: Role variables with their values.
+    """
+
+    name: str
+    variables: Mapping[str, object]
+
+
+def parse_variants(texts: Sequence[str]) -> tuple[Variant, ...]:
+    """Read settings, such as `strapi_serve_admin_panel=false` or `strapi_instances=2,strapi_database_pool_max=5`.
+
+    Raises:
+        InputError: When one cannot be read or applied, two are the same, or there are fewer than two.
+    """
+    variants = tuple(Variant(text.strip(), _variables(text)) for text in texts)
+    if len(variants) < FEWEST:
+        raise InputError("there is nothing to compare with", remedy="give --set twice or more often")
+    for place, variant in enumerate(variants):
+        if any(variant.variables == other.variables for other in variants[:place]):
+            raise InputError(f"--set {variant.name} is there twice", remedy="give each setting once")
+    return variants
+
+
+def _variables(text: str) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for part in SEPARATOR.split(text):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not name:
+            raise InputError(f"--set {text!r}: {part.strip()!r} sets nothing", remedy="write name=value")
+        if name not in APPLICABLE:
+            near = get_close_matches(name, APPLICABLE, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise InputError(
+                f"--set {text!r}: {name} cannot be compared", remedy=f"{hint}what can be is {', '.join(APPLICABLE)}"
+            )
+        if name in found:
+            raise InputError(f"--set {text!r}: {name} is there twice", remedy="say it once")
+        try:
+            found[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise InputError(
+                f"--set {text!r}: the value of {name} is no YAML", remedy="quote it, or write a plain value"
+            ) from error
+        _check_type(text, name, found[name])
+    return found
+
+
+KINDS: Mapping[str, tuple[type, str]] = {
+    "strapi_instances": (int, "a whole number of 1 or more"),
+    "strapi_serve_admin_panel": (bool, "true or false"),
+    "strapi_node_args": (list, 'a list such as ["--max-semi-space-size=64"]'),
+    "strapi_database_pool_max": (int, "a whole number of 1 or more"),
+    "strapi_env": (dict, "a mapping such as {NAME: value}"),
+    "strapi_process_env": (dict, "a mapping such as {NAME: value}"),
+}
+
+
+def _check_type(text: str, name: str, value: object) -> None:
+    kind, words = KINDS[name]
+    numeric = kind is int
+    if not isinstance(value, kind) or (numeric and (isinstance(value, bool) or value < 1)):  # type: ignore[operator]  # an int
+        raise InputError(f"--set {text!r}: {name} is {value!r}", remedy=f"write {words}")
