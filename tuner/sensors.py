@@ -35,10 +35,13 @@ def read_usage(report: Report) -> Usage:
         report: The raw report of trial.yml.
 
     Returns:
-        CPU time in CPUs (1.0 is one CPU for the whole load), over the time in which the load was on.
+        CPU time in CPUs (1.0 is one CPU for the whole load): of the application, pm2, the database and the load generator
+        over the time in which the load was on, of others and the hypervisor over the time between the readings.
     """
     before, after, load = report["before"], report["after"], report["load"]
     loaded_s = max(load["warmup_s"] + load["duration_s"], 1e-9)
+    # Others are at work all the time, also while several load hosts get ready.
+    between_s = max(after["time_s"] - before["time_s"], 1e-9)
     workers = _worker_seconds(report)
     host = {kind: after["host_cpu_s"][kind] - before["host_cpu_s"].get(kind, 0.0) for kind in after["host_cpu_s"]}
     busy = sum(seconds for kind, seconds in host.items() if kind not in NO_WORK)
@@ -55,19 +58,17 @@ def read_usage(report: Report) -> Usage:
         database=None if database is None else database / loaded_s,
         generator=float(load["generator"]["cpu_share"]),
         generator_here=here,
-        foreign=max(0.0, busy - known) / loaded_s,
-        steal=host.get("steal", 0.0) / loaded_s,
+        foreign=max(0.0, busy - known) / between_s,
+        steal=host.get("steal", 0.0) / between_s,
         throttled_share=throttled,
         slowest_spin_s=max([*before.get("spin_s", ()), *after.get("spin_s", ())], default=None),
-        pressure=_pressure(before, after),
+        pressure=_pressure(before, after, between_s),
         rss_peak_bytes=_sum_known(after["workers"], "rss_peak_bytes"),
         pss_bytes=_sum_known(after["workers"], "pss_bytes"),
     )
 
 
-def _pressure(before: Report, after: Report) -> dict[str, float]:
-    """Shares of the time between the readings, which begins and ends with the timed work."""
-    between_s = max(after["time_s"] - before["time_s"], 1e-9)
+def _pressure(before: Report, after: Report, between_s: float) -> dict[str, float]:
     earlier, later = before.get("pressure_s", {}), after.get("pressure_s", {})
     known = [kind for kind in later if later[kind] is not None and earlier.get(kind) is not None]
     return {kind: (later[kind] - earlier[kind]) / between_s for kind in known}

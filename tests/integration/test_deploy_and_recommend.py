@@ -91,6 +91,31 @@ def test_no_write_leaves_host_and_inventory_as_they_were(host: DeployedHost) -> 
     assert not host.written.exists()
 
 
+def test_two_load_hosts_send_one_load_together(host: DeployedHost) -> None:
+    variables = host.root / "inventory" / "group_vars" / "strapi.yml"
+    variables.parent.mkdir()
+    variables.write_text(f"load_from: [{HOST}, localhost]\nstrapi_url: {host.url}\n")
+    try:
+        done = host.tuner(
+            "recommend", "--no-write", *QUICK, "--budget", "30s", "--results", str(host.root / "together")
+        )
+    finally:
+        variables.unlink()
+    # Cut short, so that no verdict is expected of it: the raw trials tell.
+    assert done.returncode in (0, 3), done.stderr
+    (records,) = host.root.glob("together/*/*/trials.jsonl")
+    raw = json.loads(records.read_text().splitlines()[0])["raw"]
+    assert raw["hosts"] == [HOST, "localhost"]
+    assert [load["connections"] for load in raw["loads"]] == [10, 10]
+    assert raw["load"]["connections"] == 20
+    assert raw["load"]["total"]["ok"] == sum(load["total"]["ok"] for load in raw["loads"]) > 0
+    assert [sum(pair) for pair in zip(*(load["bins"]["ok"] for load in raw["loads"]), strict=True)] == raw["load"][
+        "bins"
+    ]["ok"]
+    assert min(load["total"]["ok"] for load in raw["loads"]) > 0
+    assert host.workers_online() == 2
+
+
 def test_interrupt_during_a_trial_leaves_the_original_count(host: DeployedHost) -> None:
     command = host.tuner_command("recommend", *QUICK, *results(host))
     with subprocess.Popen(

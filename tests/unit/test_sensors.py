@@ -132,6 +132,15 @@ def test_the_share_of_each_worker_is_that_of_the_cpu_time_of_all() -> None:
     assert usage(application=0.0, workers=(0.0, 0.0)).worker_shares == ()
 
 
+def test_others_are_counted_over_the_time_between_the_readings_and_not_of_the_load_alone() -> None:
+    report = busy_report()
+    report["after"]["time_s"] = 30.0  # ten seconds of load, and ten in which several load hosts got ready
+    found = sensors.read_usage(report)
+    assert found.foreign == pytest.approx((14 + 3 - 12 - 1 - 2 - 0.5) / 20)
+    assert found.steal == pytest.approx(0.05)
+    assert found.application == pytest.approx(1.2)
+
+
 def test_pressure_is_a_share_of_the_time_between_the_readings() -> None:
     report = busy_report()
     report["before"].update(time_s=100.0, pressure_s={"cpu": 50.0, "memory": 0.0, "io": None})
