@@ -35,8 +35,8 @@ def read_usage(report: Report) -> Usage:
         report: The raw report of trial.yml.
 
     Returns:
-        CPU time in CPUs (1.0 is one CPU for the whole load): of the application, pm2, the database and the load generator
-        over the time in which the load was on, of others and the hypervisor over the time between the readings.
+        CPU time in CPUs (1.0 is one CPU all the time): of the application, pm2, the database and the load generator over
+        the time in which the load was on, of others and the hypervisor over the time between the readings.
     """
     before, after, load = report["before"], report["after"], report["load"]
     loaded_s = max(load["warmup_s"] + load["duration_s"], 1e-9)
