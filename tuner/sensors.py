@@ -35,7 +35,7 @@ def read_usage(report: Report) -> Usage:
         report: The raw report of trial.yml.
 
     Returns:
-        CPU time in CPUs (1.0 is one CPU all the time): of the application, pm2, the database and the load generator over
+        CPU time in CPUs (1.0 is one CPU all the time): of application, pm2, database and load generator over
         the time in which the load was on, of others and the hypervisor over the time between the readings.
     """
     before, after, load = report["before"], report["after"], report["load"]
