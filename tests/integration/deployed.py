@@ -128,6 +128,7 @@ strapi:
   vars:
     ansible_remote_tmp: {root}/ansible/tmp
     ansible_async_dir: {root}/ansible/async
+    strapi_user: ""
     nodejs_dir: {root}/nodejs
     pm2_dir: {root}/pm2
     pm2_npm_cache: {CACHE}/npm

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +40,20 @@ def test_a_count_is_met_without_keep_alive_and_with_errors() -> None:
     load, server = run(answer, count=40, keep_alive=False)
     assert len(server.arrivals) == load["total"]["requests"] == 40
     assert errors_of(load) == {"short_body": 4}
+
+
+def test_a_file_ends_the_load_early(tmp_path: Path) -> None:
+    stop_file = tmp_path / "stop"
+
+    async def answer(_server: Server, arrival: Arrival) -> tuple[bytes, bool]:
+        if arrival.number == 50:
+            stop_file.touch()
+        return OK, True
+
+    load, server = run(answer, stop_file=str(stop_file), warmup_s=0, duration_s=600)
+    assert load["total"]["ok"] == load["measured"]["ok"] == len(server.arrivals) >= 50
+    assert load["total"]["errors"] == 0
+    assert load["duration_s"] < 600
 
 
 # Weights

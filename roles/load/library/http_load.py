@@ -164,6 +164,9 @@ options:
   server_name:
     description: Name to ask for and to check in the certificate (SNI). The host of O(base_url) by default.
     type: str
+  stop_file:
+    description: The load ends early once this file is there, and reports what it has measured until then.
+    type: path
 attributes:
   check_mode:
     description: Reports what would be sent and sends nothing.
@@ -465,6 +468,7 @@ class Plan:
         workers: Processes that share the load.
         seed: Where random draws begin.
         start_at: When to begin, in seconds since the epoch; None for at once.
+        stop_file: File whose appearance ends the load early, None for none.
     """
 
     host: str
@@ -484,6 +488,7 @@ class Plan:
     timeout_s: float
     workers: int
     seed: int
+    stop_file: str | None = None
     start_at: float | None = None
 
     def start_ns(self) -> int | None:
@@ -569,6 +574,7 @@ def make_plan(params: dict[str, Any]) -> Plan:
         workers=params["workers"],
         seed=params["seed"],
         start_at=params["start_at"],
+        stop_file=params["stop_file"],
     )
 
 
@@ -1995,6 +2001,8 @@ class LoadRun:
     def _sweep(self, now_ns: int) -> None:
         if self._abandoned():
             raise AbandonedError("whoever started the load is gone")
+        if self.plan.stop_file and os.path.exists(self.plan.stop_file):  # noqa: PTH110 ten times a second, so the quick one
+            self.end_ns = min(self.end_ns, now_ns)
         if self._arrivals is None:
             self.recorder.lag(now_ns, now_ns - self._sweep_ns)
         self.recorder.advance(now_ns)
@@ -2513,6 +2521,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "ca_path": {"type": "path"},
     "validate_certs": {"type": "bool", "default": True},
     "server_name": {"type": "str"},
+    "stop_file": {"type": "path"},
 }
 
 

@@ -56,6 +56,15 @@ options:
       Plain http address that answers 2xx when the application serves. When given, it is asked over fresh connections
       until every worker has answered (by its header C(X-Worker)), or once where the application sends no such header.
     type: str
+  release:
+    description: What each worker must name in its header C(X-Release), where the application sends that header.
+    type: str
+  service:
+    description:
+      - The systemd service that runs the pm2 daemon, when one does. This module then never starts a daemon, which would
+        belong to the wrong control group and keep the service from starting.
+    type: str
+    default: ""
   start_timeout_s:
     description: How long one worker may take from its start until it is ready, in seconds.
     type: int
@@ -123,6 +132,14 @@ daemon_pid:
   description: Process id of pm2's daemon, or null.
   type: int
   returned: always
+daemon_outdated:
+  description: >-
+    What differs between the running daemon and what would be started now (C(node), C(pm2)); only a new daemon mends it.
+    Empty when no daemon runs. Mended with the application's own start where no service runs the daemon and nothing else
+    is in it.
+  type: list
+  elements: str
+  returned: always
 port_owner:
   description: Who listens on O(port) other than this pm2 (pid and name, null where the system does not say), or null.
   type: dict
@@ -172,6 +189,8 @@ TCP_LISTEN = "0A"
 LIST_START = re.compile(r"^(?:\s|\x1b\[[0-9;]*m)*(\[)(?=\s*[{\]])", re.MULTILINE)
 # What pm2 puts into the name of a log file that a worker has for itself: error-0.log.
 LOG_NUMBER = re.compile(r"-\d+(?=(\.[^./]*)?$)")
+# How the daemon calls itself in the process list.
+DAEMON_TITLE = re.compile(r"PM2 v(\S+): God Daemon")
 NODE_ERROR = re.compile(r"^\w*Error\b.*", re.MULTILINE)
 
 
@@ -263,8 +282,9 @@ def find_differences(desired: dict[str, Any], entry: dict[str, Any]) -> tuple[li
 class Pm2:
     """pm2's command line, called with an environment that holds nothing of the caller's."""
 
-    def __init__(self, command: str, home: str, node_bin_dir: str, start_timeout_s: int) -> None:
+    def __init__(self, command: str, home: str, node_bin_dir: str, start_timeout_s: int, service: str = "") -> None:
         self.command = command
+        self.service = service
         self.home = Path(home)
         self.start_timeout_s = start_timeout_s
         self.node = shutil.which("node", path=node_bin_dir)
@@ -285,6 +305,90 @@ class Pm2:
         except (OSError, ValueError):
             return None
         return pid if b"PM2" in command else None
+
+    def installed_version(self) -> str:
+        """Version of the pm2 that the command belongs to, or "" where its package does not tell."""
+        for directory in Path(self.command).resolve().parents:
+            try:
+                package = json.loads((directory / "package.json").read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                continue
+            return str(package.get("version", "")) if package.get("name") == "pm2" else ""
+        return ""
+
+    def find_outdated(self) -> list[str]:
+        """What differs between the running daemon and the Node.js and pm2 that would be started now."""
+        pid = self.daemon_pid()
+        if pid is None or self.node is None:
+            return []
+        outdated = []
+        try:
+            running = Path(f"/proc/{pid}/exe").readlink()
+            title = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        except OSError:
+            return []
+        if str(running) != self.ask_node("process.execPath"):
+            outdated.append("node")
+        version, installed = DAEMON_TITLE.search(title), self.installed_version()
+        if version and installed and version.group(1) != installed:
+            outdated.append("pm2")
+        return outdated
+
+    def ask_node(self, expression: str) -> str:
+        """What Node.js says to an expression; a command that stands in front of it is not what runs in the end."""
+        done = subprocess.run(  # noqa: S603 Node is the administrator's own setting
+            [str(self.node), "--print", expression],
+            env=self.environment,
+            cwd="/",
+            capture_output=True,
+            timeout=COMMAND_MARGIN_S,
+            check=False,
+            text=True,
+        )
+        return done.stdout.strip()
+
+    def children(self) -> set[int]:
+        """Process ids of what the daemon runs; empty where the system does not tell."""
+        pid = self.daemon_pid()
+        try:
+            return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+        except OSError:
+            return set()
+
+    def reload(self, *arguments: str, workers: int) -> bool:
+        """Run a command that replaces workers, and break it off when one of the new ones ends.
+
+        pm2 itself would go on, and end every old worker once the new one has had its time. What is not replaced yet
+        then stays, and the one under way boots again from wherever its link leads by then.
+
+        Returns:
+            Whether the command came to its end.
+        """
+        limit_s = workers * self.start_timeout_s + COMMAND_MARGIN_S
+        deadline = time.monotonic() + limit_s
+        old, new = self.children(), set[int]()
+        command = [self.command, *arguments]
+        with subprocess.Popen(  # noqa: S603 the command is the administrator's own setting
+            command,
+            env=self.environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+        ) as process:
+            while process.poll() is None:
+                running = self.children()
+                new |= running - old
+                if new - running or time.monotonic() > deadline:
+                    process.kill()
+                    process.wait()
+                    # pm2's own lock would refuse the next reload for half a minute.
+                    (self.home / "reload.lock").unlink(missing_ok=True)
+                    if not new - running:
+                        raise Pm2Error(f"pm2 {' '.join(arguments[:2])} did not end within {limit_s} s")
+                    return False
+                time.sleep(POLL_S)
+        return True
 
     def run(self, *arguments: str, workers: int = 1) -> str:
         """Run one pm2 command; its exit code is not believed, so only a command that cannot run or end fails."""
@@ -312,11 +416,13 @@ class Pm2:
             raise Pm2Error(f"pm2 {' '.join(arguments[:2])} did not end within {limit_s} s") from None
         return done.stdout
 
+    def listed(self) -> list[dict[str, Any]]:
+        """The processes of all applications; empty, without a call to pm2, when the daemon does not run."""
+        return parse_jlist(self.run("-s", "jlist")) if self.daemon_pid() is not None else []
+
     def processes(self, name: str) -> list[dict[str, Any]]:
-        """The processes of one application; empty, without a call to pm2, when the daemon does not run."""
-        if self.daemon_pid() is None:
-            return []
-        return [entry for entry in parse_jlist(self.run("-s", "jlist")) if entry.get("name") == name]
+        """The processes of one application; empty when the daemon does not run."""
+        return [entry for entry in self.listed() if entry.get("name") == name]
 
     def read_ecosystem(self, path: str, name: str) -> dict[str, Any]:
         """The entry of one application in an ecosystem file, evaluated by Node as pm2 would."""
@@ -384,8 +490,12 @@ def find_port_owner(port: int, daemon_pid: int | None) -> dict[str, Any] | None:
     return {"pid": pid, "name": name}
 
 
-def ask_health(url: str) -> str | None:
+def ask_health(url: str, release: str | None = None) -> str | None:
     """Ask for a health address once, on a fresh connection.
+
+    Args:
+        url: The address.
+        release: What an answer that names a release must name.
 
     Returns:
         The answering worker's `X-Worker`, "" when the answer names none, None when there was no good answer.
@@ -403,7 +513,9 @@ def ask_health(url: str) -> str | None:
     except (OSError, http.client.HTTPException):
         return None
     else:
-        ok = HTTP_OK <= response.status < HTTP_REDIRECT
+        ok = HTTP_OK <= response.status < HTTP_REDIRECT and (
+            release is None or response.headers.get("X-Release", release) == release
+        )
         return response.headers.get("X-Worker", "") if ok else None
     finally:
         connection.close()
@@ -419,12 +531,17 @@ class App:
         self.ecosystem: str | None = options["ecosystem"]
         self.port: int | None = options["port"]
         self.health_url: str | None = options["health_url"]
+        self.release: str | None = options["release"]
         self.stable_s: float = options["stable_s"]
         # In check mode, on a host that has nothing yet, there is nothing to compare with either.
         readable = self.ecosystem and (not options["check_mode"] or Path(self.ecosystem).exists())
         self.desired = pm2.read_ecosystem(self.ecosystem, self.name) if self.ecosystem and readable else {}
-        self.found = pm2.processes(self.name)
+        listed = pm2.listed()
+        self.found = [entry for entry in listed if entry.get("name") == self.name]
         self.seen = [as_worker(entry) for entry in self.found]
+        self.outdated = pm2.find_outdated()
+        # A new daemon ends all that it runs; where a service runs the daemon, it is for whoever manages that service.
+        self.renews_daemon = bool(self.desired and self.outdated and len(self.found) == len(listed) and not pm2.service)
 
     def workers(self) -> list[Worker]:
         """The workers as the process list shows them now."""
@@ -440,7 +557,9 @@ class App:
         before = [as_worker(entry) for entry in self.found]
         differences = [find_differences(self.desired, entry) for entry in self.found] if self.desired else []
         reload = sorted({key for mendable, _ in differences for key in mendable})
-        frozen = sorted({key for _, fixed in differences for key in fixed})
+        frozen = sorted({key for _, fixed in differences for key in fixed}) + (
+            self.outdated if self.renews_daemon else []
+        )
         unwell = [worker for worker in before if not worker.is_alive()]
         recreate = bool(before and frozen)
         return {
@@ -455,8 +574,9 @@ class App:
 
     def apply(self, plan: dict[str, Any]) -> None:
         """Carry a plan out, and make sure that what it promised is there and stays."""
+        self.require_daemon()
         if plan["recreated"]:
-            self.pm2.run("delete", self.name)
+            self.pm2.run(*(["kill"] if self.renews_daemon else ["delete", self.name]))
         if plan["recreated"] or not plan["before"]:
             self.start_first()
         elif plan["reloaded"]:
@@ -469,6 +589,14 @@ class App:
             self.pm2.run("scale", self.name, str(self.instances), workers=max(1, self.instances - present))
         self.settle(self.instances)
         self.watch()
+
+    def require_daemon(self) -> None:
+        """Fail where a service should run the daemon and does not: any pm2 command would start another one."""
+        if self.pm2.service and self.pm2.daemon_pid() is None:
+            raise Pm2Error(
+                f"pm2's daemon does not run, which is the business of a service: systemctl start {self.pm2.service}; "
+                f"journalctl -u {self.pm2.service} says what hindered it"
+            )
 
     def start_first(self) -> None:
         """Start one worker alone and wait until it serves."""
@@ -495,10 +623,9 @@ class App:
 
     def reload(self, count: int) -> None:
         """Replace every worker, one after the other; also revives those that are stopped or errored."""
-        if self.ecosystem is None:
-            self.pm2.run("reload", self.name, workers=count)
-        else:
-            self.pm2.run("startOrReload", self.ecosystem, "--update-env", workers=count)
+        command = ("reload", self.name) if self.ecosystem is None else ("startOrReload", self.ecosystem, "--update-env")
+        if not self.pm2.reload(*command, workers=count):
+            self.fail(self.workers(), "a new worker ended before it served, and the reload was broken off")
 
     def settle(self, count: int) -> None:
         """Wait until the process list shows this many workers, all online, and each of them answers."""
@@ -519,12 +646,13 @@ class App:
         """Ask over fresh connections, which pm2 hands round, until each worker has been seen answering."""
         missing = {str(worker.instance) for worker in workers}
         while missing:
-            answer = ask_health(self.health_url or "")
+            answer = ask_health(self.health_url or "", self.release)
             if answer == "":
                 return
             missing.discard(answer or "")
             if time.monotonic() > deadline:
-                self.fail(workers, f"no answer at {self.health_url} from instance {', '.join(sorted(missing))}")
+                who = f"instance {', '.join(sorted(missing))}" + (f" of release {self.release}" if self.release else "")
+                self.fail(workers, f"no answer at {self.health_url} from {who}")
             if answer is None:
                 time.sleep(POLL_S)
 
@@ -571,6 +699,7 @@ def look(app: App, port: int | None) -> dict[str, Any]:
     return {
         "workers": [asdict(worker) for worker in app.seen],
         "daemon_pid": daemon_pid,
+        "daemon_outdated": app.outdated,
         "port_owner": find_port_owner(port, daemon_pid) if port else None,
     }
 
@@ -611,7 +740,9 @@ def run(module: AnsibleModule) -> dict[str, Any]:
 def act(module: AnsibleModule) -> dict[str, Any]:
     """Find out what is there, and do what brings it to the asked state."""
     options = module.params
-    pm2 = Pm2(options["pm2"], options["pm2_home"], options["node_bin_dir"], options["start_timeout_s"])
+    pm2 = Pm2(
+        options["pm2"], options["pm2_home"], options["node_bin_dir"], options["start_timeout_s"], options["service"]
+    )
     app = App(pm2, {**options, "check_mode": module.check_mode})
     found = len(app.found)
     nothing = {"before": found, "after": found, "started": 0, "stopped": 0, "reloaded": False, "recreated": False}
@@ -646,6 +777,8 @@ def main() -> None:
             "pm2_home": {"type": "path", "required": True},
             "port": {"type": "int"},
             "health_url": {"type": "str"},
+            "release": {"type": "str"},
+            "service": {"type": "str", "default": ""},
             "start_timeout_s": {"type": "int", "default": 60},
             "stable_s": {"type": "float", "default": 3.0},
         },

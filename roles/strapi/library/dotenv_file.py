@@ -224,6 +224,7 @@ def main() -> None:
             "secrets": {"type": "dict", "default": {}, "no_log": True},
             "generate": {"type": "dict", "default": {}},
             "mode": {"type": "str", "default": "0600"},
+            "dest": {"type": "path"},
         },
         supports_check_mode=True,
     )
@@ -236,11 +237,12 @@ def main() -> None:
         module.fail_json(msg=f"{path}: {error}")
     loose = path.exists() and path.stat().st_mode & 0o777 != mode
     changed = after != before or not path.exists() or loose
-    if changed and not module.check_mode:
+    dest = Path(module.params["dest"] or path)
+    if (changed or dest != path) and not module.check_mode:
         try:
-            write_private(path, after, mode)
+            write_private(dest, after, mode)
         except OSError as error:
-            module.fail_json(msg=f"{path} cannot be written: {error.strerror}")
+            module.fail_json(msg=f"{dest} cannot be written: {error.strerror}")
     names = "".join(f"{name}: (set)\n" for name in updated) + "".join(f"{name}: (generated)\n" for name in generated)
     digest = hmac.new(b"strapi-tuner .env", after.encode(), hashlib.sha256).hexdigest()
     module.exit_json(
