@@ -60,7 +60,7 @@ def _variables(text: str) -> dict[str, object]:
         if not equals or not name:
             raise InputError(f"--set {text!r}: {part.strip()!r} sets nothing", remedy="write name=value")
         if name not in APPLICABLE:
-            near = get_close_matches(name, APPLICABLE, n=1)
+            near = get_close_matches(name, APPLICABLE, n=1, cutoff=0.8)
             hint = f"did you mean {near[0]}? " if near else ""
             raise InputError(
                 f"--set {text!r}: {name} cannot be compared", remedy=f"{hint}what can be is {', '.join(APPLICABLE)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from records import GIB, trial
+from support import ROOT
 
 from tuner.model import Trial, Verdict
 from tuner.procedure import PAIRS, Procedure
@@ -187,3 +189,18 @@ def test_a_run_that_is_stopped_is_unresolved_with_the_reason() -> None:
 def test_equal_candidates_leave_the_smallest(seed: int) -> None:
     decision, _, _ = run({1: 400.0, 2: 400.0, 3: 400.0}, incumbent=2, noise=0.02, seed=seed)
     assert decision.instances in (1, None)
+
+
+def test_a_recorded_run_of_a_real_host_is_decided_again() -> None:
+    lines = (ROOT / "tests/fixtures/runs/sample-on-2-cpus.jsonl").read_text().splitlines()
+    procedure = Procedure(Search((1, 2, 3), 2.0, current=2), (1, 2, 3), 2, tolerance=0.05, memory_bytes=24 * GIB)
+    for found in map(json.loads, lines):
+        procedure.next()
+        procedure.phase, procedure.round = "search", found.pop("round")
+        count, rate = found.pop("instances"), found.pop("throughput_rps")
+        disturbances = tuple(found.pop("disturbances"))
+        procedure.note(trial(count, procedure.round, rate, disturbances=disturbances, **found))
+    decision = procedure.decision()
+    # 2 instances have 20 % more than 3, and 66 % more than 1.
+    assert (decision.verdict, decision.instances) == (Verdict.CERTIFIED, 2)
+    assert procedure.next() is None
