@@ -243,6 +243,46 @@ def test_reloaded_replaces_every_worker_each_time(sandbox: Sandbox) -> None:
     assert not pids(before) & pids(result)
 
 
+def test_a_reload_into_what_cannot_boot_is_broken_off_and_leaves_what_serves(sandbox: Sandbox) -> None:
+    before = sandbox.done(instances=2)
+    sandbox.write("server.js", DIES_BEFORE_READY)
+    message = sandbox.refused(state="reloaded", instances=2)
+    assert "a new worker ended before it served, and the reload was broken off" in message
+    assert "cannot open the database" in message
+    assert are_running(pids(before)), "pm2 ends the old workers only when the new ones had their time"
+    sandbox.write("server.js", SERVER)
+    after = sandbox.done(instances=2)
+    assert len(pids(after)) == 2
+    assert sandbox.ask()["environment"]["COLOUR"] == "red"
+
+
+def test_another_node_is_a_new_daemon(sandbox: Sandbox) -> None:
+    """Workers run with the daemon's own Node.js, so that a new one needs a new daemon."""
+    before = sandbox.done(instances=1)
+    node = Path(shutil.which("node") or "").resolve()
+    (sandbox.folder / "bin").mkdir()
+    shutil.copy2(node, sandbox.folder / "bin" / "node")
+    after = sandbox.done(instances=1, node_bin_dir=str(sandbox.folder / "bin"))
+    assert did(after) == (1, 1, 1, 0, False, True)
+    assert after["differences"] == ["node"]
+    assert after["daemon_pid"] != before["daemon_pid"]
+    assert Path(f"/proc/{after['workers'][0]['pid']}/exe").readlink() == sandbox.folder / "bin" / "node"
+    assert not sandbox.done(instances=1, node_bin_dir=str(sandbox.folder / "bin"))["changed"]
+
+
+def test_a_service_without_its_daemon_is_said_and_no_other_daemon_is_started(sandbox: Sandbox) -> None:
+    message = sandbox.refused(instances=1, service="pm2-shop")
+    assert "systemctl start pm2-shop" in message
+    assert sandbox.pm2().daemon_pid() is None
+
+
+def test_an_answer_of_another_release_is_no_answer(sandbox: Sandbox) -> None:
+    script = SERVER.replace("response.end", "response.setHeader('X-Release', 'old'); response.end")
+    sandbox.write("server.js", script)
+    assert sandbox.done(instances=1, release="old")["after"] == 1
+    assert "of release new" in sandbox.refused(state="reloaded", instances=1, release="new", start_timeout_s=3)
+
+
 def test_a_changed_script_is_recreated(sandbox: Sandbox) -> None:
     sandbox.done(instances=2)
     other = sandbox.write("other.js", SERVER)

@@ -347,13 +347,15 @@ class Pm2:
         )
         return done.stdout.strip()
 
-    def children(self) -> set[int]:
-        """Process ids of what the daemon runs; empty where the system does not tell."""
+    def running(self) -> set[int]:
+        """Process ids of the workers that the daemon runs, ready or not; empty where the system does not tell."""
         pid = self.daemon_pid()
         try:
-            return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            node = Path(f"/proc/{pid}/exe").readlink()
         except OSError:
             return set()
+        return {int(child) for child in children if is_worker(Path(f"/proc/{child}"), node)}
 
     def reload(self, *arguments: str, workers: int) -> bool:
         """Run a command that replaces workers, and break it off when one of the new ones ends.
@@ -366,7 +368,7 @@ class Pm2:
         """
         limit_s = workers * self.start_timeout_s + COMMAND_MARGIN_S
         deadline = time.monotonic() + limit_s
-        old, new = self.children(), set[int]()
+        old, new = self.running(), set[int]()
         command = [self.command, *arguments]
         with subprocess.Popen(  # noqa: S603 the command is the administrator's own setting
             command,
@@ -377,7 +379,7 @@ class Pm2:
             stderr=subprocess.STDOUT,
         ) as process:
             while process.poll() is None:
-                running = self.children()
+                running = self.running()
                 new |= running - old
                 if new - running or time.monotonic() > deadline:
                     process.kill()
@@ -446,6 +448,19 @@ class Pm2:
             if app.get("name") == name:
                 return dict(app)
         raise Pm2Error(f"{path} describes no application called {name}")
+
+
+def is_worker(process: Path, node: Path) -> bool:
+    """Whether a child of the daemon is a worker, and not a command that it calls (ps), nor about to become one.
+
+    Args:
+        process: Its directory in /proc.
+        node: The Node.js that the daemon runs with.
+    """
+    try:
+        return (process / "exe").readlink() == node and b"God Daemon" not in (process / "cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def listening_inodes(port: int) -> set[str]:
