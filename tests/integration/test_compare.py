@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +21,18 @@ LOAD = {
     "trial_warmup_warm_s": 1,
 }
 
+WRITE_LIMIT_S = 60
+PROBE = """\
+'use strict';
+const fs = require('node:fs');
+setTimeout(() => {
+  if (!process.env.NODE_APP_INSTANCE) return;
+  const seen = { path: process.env.ENV_PATH, special: process.env.SPECIAL, arguments: process.execArgv };
+  fs.writeFileSync(%(part)s, JSON.stringify(seen));
+  fs.renameSync(%(part)s, %(seen)s);
+}, 2000).unref();
+"""
+
 
 def files(host: DeployedHost) -> dict[str, bytes]:
     """What a deploy wrote, and what a trial may have written beside it."""
@@ -28,9 +42,14 @@ def files(host: DeployedHost) -> dict[str, bytes]:
     return {str(path.relative_to(host.root)): path.read_bytes() for path in found}
 
 
-def workers(host: DeployedHost) -> list[int]:
-    """Process ids of the workers."""
-    return [process["pid"] for process in json.loads(host.pm2("-s", "jlist")) if process["name"] == "strapi"]
+def written_by_worker(path: Path) -> dict[str, Any]:
+    """What the worker wrote of itself once it was up."""
+    deadline = time.monotonic() + WRITE_LIMIT_S
+    while not path.exists():
+        assert time.monotonic() < deadline, f"the worker wrote no {path} within {WRITE_LIMIT_S} s"
+        time.sleep(0.2)
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
 
 
 def admin_status(host: DeployedHost) -> int:
@@ -42,20 +61,22 @@ def test_settings_of_a_trial_reach_the_process(host: DeployedHost) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert admin_status(host) == 200
     before = files(host)
+    # Node.js loads it before the application: that it runs shows that the arguments arrived.
+    probe, seen = host.root / "probe.js", host.root / "probe.json"
+    probe.write_text(PROBE % {"seen": json.dumps(str(seen)), "part": json.dumps(f"{seen}.part")})
     candidate = {
         "trial_tasks": "try",
         "strapi_instances": 1,
         "strapi_serve_admin_panel": False,
-        "strapi_node_args": ["--max-semi-space-size=32"],
+        "strapi_node_args": [f"--require={probe}"],
         "strapi_env": {"SPECIAL": "of the trial"},
     }
     done = host.playbook("playbooks/trial.yml", **candidate, **LOAD)
     assert done.returncode == 0, done.stdout[-4000:]
     assert admin_status(host) == 404
-    (pid,) = workers(host)
-    assert b"--max-semi-space-size=32" in Path(f"/proc/{pid}/cmdline").read_bytes()
     dotenv = host.root / "app/shared/.env.trial"
-    assert f"ENV_PATH={dotenv}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    worker = written_by_worker(seen)
+    assert worker == {"path": str(dotenv), "special": "of the trial", "arguments": [f"--require={probe}"]}
     assert dotenv.stat().st_mode & 0o777 == 0o600
     assert "of the trial" in dotenv.read_text()
     assert {name: text for name, text in files(host).items() if name in before} == before
@@ -65,11 +86,10 @@ def test_a_restore_brings_the_deployed_settings_back(host: DeployedHost) -> None
     done = host.playbook("playbooks/restore.yml", strapi_instances=2)
     assert done.returncode == 0, done.stdout[-4000:]
     assert admin_status(host) == 200
-    pids = workers(host)
-    assert len(pids) == 2
-    for pid in pids:
-        assert b"--max-semi-space-size" not in Path(f"/proc/{pid}/cmdline").read_bytes()
-        assert b"ENV_PATH=" not in Path(f"/proc/{pid}/environ").read_bytes()
+    assert host.workers_online() == 2
+    listed = json.loads(host.pm2("-s", "jlist"))
+    assert [process["pm2_env"].get("ENV_PATH") for process in listed] == [None, None]
+    assert not any(process["pm2_env"].get("node_args") for process in listed)
     assert not [name for name in files(host) if "trial" in name]
 
 
