@@ -11,14 +11,14 @@ import yaml
 
 from tuner.errors import InputError
 
-# Role variables that reach the process without a new release; trial.yml applies them as a deploy would.
+# Role variables that reach the process without a new release; trial.yml applies them as a deploy would. Not among them
+# is strapi_process_env: pm2 keeps a variable that its file has no more, so that a name could not be taken away again.
 APPLICABLE = (
     "strapi_instances",
     "strapi_serve_admin_panel",
     "strapi_node_args",
     "strapi_database_pool_max",
     "strapi_env",
-    "strapi_process_env",
 )
 FEWEST = 2
 # A comma separates variables where a name and = follow it; others belong to a value.
@@ -83,7 +83,6 @@ KINDS: Mapping[str, tuple[type, str]] = {
     "strapi_node_args": (list, 'a list such as ["--max-semi-space-size=64"]'),
     "strapi_database_pool_max": (int, "a whole number of 1 or more"),
     "strapi_env": (dict, "a mapping such as {NAME: value}"),
-    "strapi_process_env": (dict, "a mapping such as {NAME: value}"),
 }
 
 

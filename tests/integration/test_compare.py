@@ -88,7 +88,8 @@ def test_a_restore_brings_the_deployed_settings_back(host: DeployedHost) -> None
     assert admin_status(host) == 200
     assert host.workers_online() == 2
     listed = json.loads(host.pm2("-s", "jlist"))
-    assert [process["pm2_env"].get("ENV_PATH") for process in listed] == [None, None]
+    dotenv = f"{host.root}/app/current/.env"
+    assert [process["pm2_env"]["ENV_PATH"] for process in listed] == [dotenv, dotenv]
     assert not any(process["pm2_env"].get("node_args") for process in listed)
     assert not [name for name in files(host) if "trial" in name]
 
