@@ -1,6 +1,7 @@
 # make demo        deploy the sample application to this machine, and find how many instances it should run
 # make demo-clean  stop and remove what the demo made
 # make test        everything that CI runs
+# make molecule    the roll-out and the tuner on booted test hosts, as root (SCENARIO=default for one of them)
 # make check       the quick part of it: style, types, syntax
 # make format      put the Python files into shape
 
@@ -24,7 +25,9 @@ DEMO_ENV := ANSIBLE_HOME=$(DEMO)/ansible ANSIBLE_REMOTE_TMP=$(DEMO)/ansible/tmp 
 PLAYBOOKS := deploy.yml rollback.yml $(addprefix playbooks/,inspect.yml check.yml trial.yml restore.yml seed.yml)
 PYTHON_FILES := tuner tests $(wildcard roles/*/library/*.py) $(wildcard roles/*/test_plugins/*.py)
 
-.PHONY: demo demo-clean test check format
+SCENARIOS := capacity default rolling services projects
+
+.PHONY: demo demo-clean test check format molecule
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name it with PYTHON=..." >&2; exit 1; }
@@ -72,6 +75,14 @@ check: $(VENV)/.installed-dev
 
 test: check
 	$(BIN)/python -m pytest
+
+$(VENV)/.installed-molecule: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --no-cache-dir --disable-pip-version-check --editable '.[molecule]'
+	@touch $@
+
+molecule: $(VENV)/.installed-molecule
+	@[ "$$(id -u)" = 0 ] || { echo "make molecule makes booted test hosts, for which it must be root" >&2; exit 1; }
+	for scenario in $(or $(SCENARIO),$(SCENARIOS)); do $(BIN)/molecule --base-config .config/molecule/config.yml test --scenario-name $$scenario; done
 
 format: $(VENV)/.installed-dev
 	ruff format .
