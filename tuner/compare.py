@@ -175,7 +175,11 @@ def evaluate(
     memory = inspection.capacity.memory_bytes
     unfit = {name: find_unfit(group, memory) for name, group in groups.items() if group}
     reference = next((group for group in groups.values() if group), [])
-    settings = {name: summarise(group, reference, unfit=unfit[name]) for name, group in groups.items() if group}
+    settings = {
+        name: summarise(group, reference, unfit=unfit[name], keep_disturbed=request.keep_disturbed)
+        for name, group in groups.items()
+        if group
+    }
     # A disturbed trial that was repeated does not count, whatever its result.
     scores = [{trial.round: trial.throughput_rps for trial in group} for group in groups.values()]
     rounds = sorted(set.intersection(*(set(of_round) for of_round in scores)))

@@ -40,6 +40,7 @@ def decide(procedure: Procedure, trials: Sequence[Trial], *, tolerance: float, s
             by_count[min(by_count)],
             unfit=procedure.unfit.get(count, ""),
             eliminated=_eliminated(procedure, count, likeliest, tolerance),
+            keep_disturbed=procedure.keep_disturbed,
         )
         for count in sorted(by_count)
     ]
@@ -68,18 +69,24 @@ def _eliminated(procedure: Procedure, count: int, likeliest: int | None, toleran
 
 
 def summarise(
-    mine: Sequence[Trial], reference: Sequence[Trial], *, unfit: str = "", eliminated: str = ""
+    mine: Sequence[Trial],
+    reference: Sequence[Trial],
+    *,
+    unfit: str = "",
+    eliminated: str = "",
+    keep_disturbed: bool = False,
 ) -> CandidateSummary:
     """All trials of one candidate together.
 
     Args:
-        mine: Its trials, at least one; a disturbed one counts only where no undisturbed one is.
+        mine: Its trials, at least one; a disturbed one counts only where no undisturbed one is, or all are kept.
         reference: Those of the candidate whose throughput is 1.
         unfit: Why it cannot be chosen, or "".
         eliminated: Why it is out of the race, or "".
+        keep_disturbed: Whether disturbed trials are as good as others.
     """
-    counting = undisturbed(mine)
-    scores, others = _scores(counting), _scores(undisturbed(reference))
+    counting = mine if keep_disturbed else undisturbed(mine)
+    scores, others = _scores(counting), _scores(reference if keep_disturbed else undisturbed(reference))
     middle, interval = _interval(scores)
     return CandidateSummary(
         instances=mine[0].instances,

@@ -56,6 +56,7 @@ class Procedure:
 
     Attributes:
         phase: What the next trial is for: `search`, `limits` or `confirm`.
+        keep_disturbed: As given.
         round: Trials of the same round are near each other in time, each count once.
     """
 
@@ -74,7 +75,8 @@ class Procedure:
         self.round = 1
         self.unfit: dict[int, str] = {}
         self._candidates, self._incumbent, self._tolerance = tuple(candidates), incumbent, tolerance
-        self._memory_bytes, self._keep_disturbed = memory_bytes, keep_disturbed
+        self._memory_bytes = memory_bytes
+        self.keep_disturbed = keep_disturbed
         self._noted: list[_Noted] = []
         self._pair: list[int] = []
         self._pair_of: int | None = None
@@ -107,7 +109,7 @@ class Procedure:
 
     def note(self, trial: Measured) -> None:
         """Note what a trial measured; normally the one that `next` asked for."""
-        disturbed = bool(trial.disturbances) and not self._keep_disturbed
+        disturbed = bool(trial.disturbances) and not self.keep_disturbed
         if self.phase == "limits":
             self._proofs += 1
             self.round += 1
@@ -147,7 +149,7 @@ class Procedure:
     def decision(self) -> SearchDecision:
         """Decide from all trials so far; may be called at any time."""
         found = self.search.decision()
-        if not self._keep_disturbed and (share := self._disturbed_share()) > MOST_DISTURBED_SHARE:
+        if not self.keep_disturbed and (share := self._disturbed_share()) > MOST_DISTURBED_SHARE:
             sentence = f"Unresolved: {share:.0%} of the trials were disturbed by something else, also when repeated."
             remedy = "measure when the host is quieter, or count them too (--keep-disturbed)"
             return replace(found, verdict=Verdict.UNRESOLVED, instances=None, sentence=sentence, remedy=remedy)

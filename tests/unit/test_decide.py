@@ -102,3 +102,6 @@ def test_disturbed_trials_are_counted_apart() -> None:
     (found,) = summaries([trial(2, 1, 400.0), disturbed, trial(2, 2, 400.0)])
     assert found.throughput_rps == pytest.approx(400.0)
     assert (found.trials, found.disturbed) == (2, 1)
+    kept = decide.summarise([trial(2, 1, 400.0), disturbed], [trial(1, 1, 200.0)], keep_disturbed=True)
+    assert (kept.trials, kept.disturbed) == (2, 1)
+    assert kept.throughput_rps == pytest.approx(math.sqrt(400.0 * 90.0))
