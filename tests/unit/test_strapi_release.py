@@ -98,6 +98,7 @@ def test_the_same_again_changes_nothing(host: Host) -> None:
     result = host.run("switched", release="a")
     assert not result["changed"]
     assert not result["unfinished"]
+    assert not (host.root / "shared" / ".env.next").exists()
 
 
 def test_other_settings_are_a_change_of_their_own(host: Host) -> None:

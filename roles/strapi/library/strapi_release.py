@@ -171,6 +171,11 @@ class Releases:
                 successor.replace(path)
         link(self.links["current"], self.directory / release)
 
+    def discard_waiting(self) -> None:
+        """Remove settings that waited and are no different from those that count."""
+        for successor in self.settings.values():
+            successor.unlink(missing_ok=True)
+
     def keep_state(self) -> None:
         """Keep links and settings as they are now; what an unfinished switch has kept stays instead."""
         if self.before.is_dir():
@@ -269,6 +274,8 @@ def act(releases: Releases, options: dict[str, Any], *, check_mode: bool) -> dic
     }.get(state, False)
     if not check_mode and (changed or state == "confirmed"):
         carry_out(releases, options, removed)
+    if not check_mode and state == "switched":
+        releases.discard_waiting()
     return {"changed": changed, "differences": differences, "removed": removed}
 
 
