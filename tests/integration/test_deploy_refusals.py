@@ -31,6 +31,15 @@ def sample_with(tmp_path: Path, **package: object) -> Path:
     return tmp_path
 
 
+# The first, as long as the host is bare.
+def test_check_mode_on_a_bare_host_promises_and_touches_nothing(host: DeployedHost) -> None:
+    done = host.run("ansible-playbook", "-i", str(host.inventory), "deploy.yml", "--check", "--diff")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "would be built" in done.stdout
+    assert "+instances: 2" in done.stdout
+    assert not (host.root / "app").exists()
+
+
 def test_a_directory_that_is_no_strapi_application(host: DeployedHost, tmp_path: Path) -> None:
     done = host.playbook("deploy.yml", strapi_source=str(tmp_path))
     assert done.returncode == 2
@@ -55,22 +64,6 @@ def test_a_package_manager_that_the_role_does_not_know(host: DeployedHost, tmp_p
     assert_untouched(host)
 
 
-def test_an_install_script_that_asks_git_for_what_an_empty_repository_lacks(host: DeployedHost, tmp_path: Path) -> None:
-    # It runs before anything is fetched, sets something in the repository, and is told that there is no commit in it.
-    source = sample_with(
-        tmp_path,
-        packageManager="yarn@1.22.22",
-        scripts={"preinstall": "git config core.hooksPath hooks && git rev-parse HEAD"},
-    )
-    (source / "package-lock.json").unlink()
-    done = host.playbook("deploy.yml", strapi_source=str(source))
-    assert done.returncode == 2
-    assert "yarn-classic could not install the application's packages: " in one_line(done.stdout)
-    assert "fatal: ambiguous argument 'HEAD'" in one_line(done.stdout)
-    assert list((host.root / "app" / "releases").iterdir()) == []
-    assert not (host.root / "app" / "pm2" / "pm2.pid").exists()
-
-
 def test_a_port_that_another_process_holds(host: DeployedHost) -> None:
     with socket.create_server(("127.0.0.1", host.port)):
         done = host.playbook("deploy.yml")
@@ -93,9 +86,18 @@ def test_recommend_without_a_deployed_application(host: DeployedHost) -> None:
     assert not host.written.exists()
 
 
-def test_check_mode_on_a_bare_host_promises_and_touches_nothing(host: DeployedHost) -> None:
-    done = host.run("ansible-playbook", "-i", str(host.inventory), "deploy.yml", "--check", "--diff")
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert "would be built" in done.stdout
-    assert "+instances: 2" in done.stdout
-    assert not (host.root / "app").exists()
+# The last, since it leaves directories behind.
+def test_an_install_script_that_asks_git_for_what_an_empty_repository_lacks(host: DeployedHost, tmp_path: Path) -> None:
+    # It runs before anything is fetched, sets something in the repository, and is told that there is no commit in it.
+    source = sample_with(
+        tmp_path,
+        packageManager="yarn@1.22.22",
+        scripts={"preinstall": "git config core.hooksPath hooks && git rev-parse HEAD"},
+    )
+    (source / "package-lock.json").unlink()
+    done = host.playbook("deploy.yml", strapi_source=str(source))
+    assert done.returncode == 2
+    assert "yarn-classic could not install the application's packages: " in one_line(done.stdout)
+    assert "fatal: ambiguous argument 'HEAD'" in one_line(done.stdout)
+    assert list((host.root / "app" / "releases").iterdir()) == []
+    assert not (host.root / "app" / "pm2" / "pm2.pid").exists()
