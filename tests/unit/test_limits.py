@@ -53,6 +53,13 @@ def test_limits_that_are_just_kept_are_kept() -> None:
     assert limits.find_unproven(found)
 
 
+def test_disturbed_trials_without_an_error_are_proof_too() -> None:
+    half = limits.requests_needed() // 2 + 1
+    disturbed = trial(1, 1, 400.0, requests=half, disturbances=("somebody else",))
+    assert limits.find_unproven([trial(1, 2, 400.0, requests=half)])
+    assert limits.find_unproven([disturbed, trial(1, 2, 400.0, requests=half)]) == ""
+
+
 def test_errors_of_a_disturbed_trial_tell_nothing_beside_an_undisturbed_one() -> None:
     disturbed = trial(1, 1, 90.0, errors=400, disturbances=("somebody else",))
     assert limits.find_unfit([disturbed], 64 * GIB) == "10.00% of the requests failed"
