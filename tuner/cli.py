@@ -247,7 +247,7 @@ def recommend(
       tuner recommend --host prod1 --rate 200 --slo p99=250ms --objective latency
     """  # noqa: D301 the mark with which click keeps lines as they are
     from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
-    from tuner import recommend as use_case  # noqa: PLC0415
+    from tuner import recommend as use_case  # noqa: PLC0415 as above
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
         request = assembly.make_request(session, options)
@@ -300,7 +300,7 @@ def compare(
       tuner compare --host prod1 --set strapi_instances=1 --set strapi_instances=2,strapi_database_pool_max=5
     """  # noqa: D301 the mark with which click keeps lines as they are
     from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
-    from tuner import compare as use_case  # noqa: PLC0415
+    from tuner import compare as use_case  # noqa: PLC0415 as above
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
         request = assembly.make_compare_request(session, options)
@@ -333,7 +333,7 @@ def seed(*, host: str, inventory: Path | None, count: int, path: str, verbose: b
       tuner seed --host demo --count 1000
     """  # noqa: D301 the mark with which click keeps lines as they are
     from tuner import assembly  # noqa: PLC0415 --help must not wait for Ansible
-    from tuner.seed import seed as fill  # noqa: PLC0415
+    from tuner.seed import seed as fill  # noqa: PLC0415 as above
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
         session.progress.step(f"Seeding {path} on {host}")

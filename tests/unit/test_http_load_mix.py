@@ -144,7 +144,7 @@ def test_an_answer_before_the_body_was_sent_costs_the_connection() -> None:
     too_large = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n"
 
     class EarlyServer(Server):
-        async def _read(self, reader: Any, connection: int, on_connection: int) -> Arrival:  # noqa: ANN401
+        async def _read(self, reader: Any, connection: int, on_connection: int) -> Arrival:  # noqa: ANN401 as the server has it
             await reader.readuntil(b"\r\n\r\n")
             self.writers[connection].write(too_large)
             await reader.read()  # what the client has still sent, until it closes

@@ -169,7 +169,7 @@ def test_a_worker_lives_when_it_is_online_and_its_process_is_there(pid: int, sta
     [
         ({}, {}, ([], [])),
         ({"env": {"PORT": "1338", "NODE_ENV": "production"}}, {}, (["env.PORT"], [])),
-        ({"env": {"HOST": "127.0.0.1", "NEW": ""}}, {"HOST": "0.0.0.0"}, (["env.NEW"], ["env.HOST"])),  # noqa: S104
+        ({"env": {"HOST": "127.0.0.1", "NEW": ""}}, {"HOST": "0.0.0.0"}, (["env.NEW"], ["env.HOST"])),  # noqa: S104 a value, no socket
         ({"env": {"POOL": 10}}, {}, ([], [])),
         ({"env": {"NEW": ""}}, {}, (["env.NEW"], [])),
         ({"env": None}, {}, ([], [])),
