@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -40,6 +42,7 @@ class Server:
         arrivals: Every request that came, in order.
         connections: How many connections there were.
         open: How many there are.
+        changed: Notified when a connection came or went.
     """
 
     answer: Callable[[Server, Arrival], Awaitable[tuple[bytes, bool]]]
@@ -49,6 +52,7 @@ class Server:
     open: int = 0
     port: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     writers: dict[int, asyncio.StreamWriter] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _server: asyncio.Server | None = None
@@ -77,7 +81,7 @@ class Server:
             self._tasks.add(task)
         connection = self.connections
         self.connections += 1
-        self.open += 1
+        await self._count(1)
         self.writers[connection] = writer
         on_connection = 0
         keep = True
@@ -92,8 +96,18 @@ class Server:
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass  # the client has closed, or the test is over
         finally:
-            self.open -= 1
             writer.close()
+            await self._count(-1)
+
+    async def _count(self, step: int) -> None:
+        self.open += step
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def until_open(self, count: int) -> None:
+        """Wait until there are so many connections."""
+        async with asyncio.timeout(WAIT_S), self.changed:
+            await self.changed.wait_for(lambda: self.open == count)
 
     async def _read(self, reader: asyncio.StreamReader, connection: int, on_connection: int) -> Arrival:
         lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -125,11 +139,44 @@ def always(wire: bytes, *, keep: bool) -> Callable[[Server, Arrival], Coroutine[
     return answer
 
 
+async def hold(delay_s: float) -> None:
+    """Delay an answer: what a test measures, and no wait for anything."""
+    await asyncio.sleep(delay_s)
+
+
+def stalls_once(after_s: float, stall_s: float) -> Answer:
+    """Return an answer that comes at once, but for one time when the whole server stands still."""
+    begun: list[float] = []
+
+    async def answer(_server: Server, _arrival: Arrival) -> tuple[bytes, bool]:
+        now = asyncio.get_running_loop().time()
+        begun.append(now)
+        at = begun[0] + after_s
+        if at <= now < at + stall_s:
+            await hold(at + stall_s - now)
+        return OK, True
+
+    return answer
+
+
+def unevenly(took_s: list[float]) -> Answer:
+    """Return an answer that takes 5 to 50 ms, every twentieth time 150 ms, and notes what it took."""
+    source = random.Random(11)  # noqa: S311 delays, no secret
+
+    async def answer(_server: Server, _arrival: Arrival) -> tuple[bytes, bool]:
+        began = time.perf_counter()
+        await hold(0.15 if source.random() < 0.05 else source.uniform(0.005, 0.05))
+        took_s.append(time.perf_counter() - began)
+        return OK, True
+
+    return answer
+
+
 def after(delay_s: float) -> Callable[[Server, Arrival], Coroutine[Any, Any, tuple[bytes, bool]]]:
     """Answer every request after a while."""
 
     async def answer(_server: Server, _arrival: Arrival) -> tuple[bytes, bool]:
-        await asyncio.sleep(delay_s)
+        await hold(delay_s)
         return OK, True
 
     return answer

@@ -128,6 +128,17 @@ def load_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def effort_option(meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option that says how sure an answer is to be."""
+    return click.option(
+        "--effort",
+        type=click.Choice(["quick", "standard", "thorough"]),
+        default="standard",
+        show_default=True,
+        help=meaning,
+    )
+
+
 def run_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of every run that measures."""
     for option in (
@@ -191,13 +202,7 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
     help="Instance counts to try, such as 1-4 or 1,2,4.  [default: all up to a few more than the CPUs]",
 )
 @load_options
-@click.option(
-    "--effort",
-    type=click.Choice(["quick", "standard", "thorough"]),
-    default="standard",
-    show_default=True,
-    help="How sure it is to be before it stops: about 95%, 99% or 99.8%.",
-)
+@effort_option("How sure it is to be before it stops: about 95%, 99% or 99.8%.")
 @run_options
 @click.option("--slo", metavar="P=TIME", help="Latency that must be kept, such as p99=250ms, or no count is chosen.")
 @click.option(
@@ -270,13 +275,7 @@ def recommend(
     help="A setting: role variables with YAML values, several separated by commas. Give two or more.",
 )
 @load_options
-@click.option(
-    "--effort",
-    type=click.Choice(["quick", "standard", "thorough"]),
-    default="standard",
-    show_default=True,
-    help="How often each setting is measured: 4, 8 or 16 times.",
-)
+@effort_option("How often each setting is measured: 4, 8 or 16 times.")
 @run_options
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome alone, as JSON, on standard output.")
 def compare(

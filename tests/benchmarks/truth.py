@@ -8,19 +8,27 @@ that the server took by its own clock, so that a busy machine changes both sides
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
-import random
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from truth_server import OK, Answer, Arrival, Server, always, answer_ok, never, run  # found through the line above
+from typing import Any
+
+from truth_server import (  # found through the line above
+    OK,
+    Answer,
+    always,
+    answer_ok,
+    never,
+    run,
+    stalls_once,
+    unevenly,
+)
 
 BUSY_S = 5.0
 STALL_S = 0.5
@@ -66,35 +74,18 @@ def schedule() -> list[Line]:
 
 def delays() -> list[Line]:
     """Percentiles of delays that the server made, in milliseconds."""
-    source, took_ms = random.Random(11), []  # noqa: S311 no secret
-
-    async def answer(_server: Server, _arrival: Arrival) -> tuple[bytes, bool]:
-        began = time.perf_counter()
-        await asyncio.sleep(0.15 if source.random() < 0.05 else source.uniform(0.005, 0.05))
-        took_ms.append((time.perf_counter() - began) * 1e3)
-        return OK, True
-
-    load, _ = run(answer, connections=40, count=5_000)
-    took_ms.sort()
-    ranks = {name: math.ceil(len(took_ms) * percent / 100) - 1 for name, percent in (("p50", 50), ("p99", 99))}
-    return [
-        Line(f"{name} of delays, ms", took_ms[rank], load["latency_us"][name] / 1e3) for name, rank in ranks.items()
-    ]
+    took_s: list[float] = []
+    load, _ = run(unevenly(took_s), connections=40, count=5_000)
+    took_s.sort()
+    ranks = {name: math.ceil(len(took_s) * percent / 100) - 1 for name, percent in (("p50", 50), ("p99", 99))}
+    latency = load["latency_us"]
+    return [Line(f"{name} of delays, ms", took_s[rank] * 1e3, latency[name] / 1e3) for name, rank in ranks.items()]
 
 
 def stall() -> list[Line]:
     """The longest wait in a server that stands still for half a second, in milliseconds."""
-    begun: list[float] = []
-
-    async def answer(_server: Server, _arrival: Arrival) -> tuple[bytes, bool]:
-        now = asyncio.get_running_loop().time()
-        begun.append(now)
-        at = begun[0] + 1.0
-        if at <= now < at + STALL_S:
-            await asyncio.sleep(at + STALL_S - now)
-        return OK, True
-
-    load, _ = run(answer, mode="open", rate=400.0, arrivals="uniform", connections=2, warmup_s=0, duration_s=BUSY_S)
+    loop: dict[str, Any] = {"mode": "open", "rate": 400.0, "arrivals": "uniform", "connections": 2, "warmup_s": 0}
+    load, _ = run(stalls_once(1.0, STALL_S), duration_s=BUSY_S, **loop)
     # The first request that falls into the stall waits for all of it.
     return [Line("longest wait in a stall, ms", STALL_S * 1e3, load["latency_us"]["max"] / 1e3)]
 

@@ -57,7 +57,14 @@ def host(tmp_path: Path) -> Iterator[tuple[SetTarget, Go]]:
     (tmp_path / "hosts.yml").write_text("all:\n  hosts:\n    prod1:\n")
     with serve(lambda *_: (200, [])) as url, Interruption() as interruption:
         target = SetTarget(url, {}, written=tmp_path / "none")
-        request = CompareRequest("prod1", Load(paths=("/",), connections=100), parse_variants(PANEL), 4, None, False)  # noqa: FBT003
+        request = CompareRequest(
+            host="prod1",
+            load=Load(paths=("/",), connections=100),
+            variants=parse_variants(PANEL),
+            rounds=4,
+            budget_s=None,
+            keep_disturbed=False,
+        )
 
         def go(**asked: Any) -> Comparison:  # noqa: ANN401 fields of the request
             inventory = Inventory(tmp_path / "hosts.yml", project_dir=tmp_path)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import socket
-import time
 from typing import Any
 
 import pytest
-from truth_server import OK, Answer, Arrival, Server, always, answer_ok, errors_of, http_load, never, params, run
+from truth_server import (
+    OK,
+    Answer,
+    Arrival,
+    Server,
+    always,
+    answer_ok,
+    errors_of,
+    hold,
+    http_load,
+    never,
+    params,
+    run,
+    unevenly,
+)
 
 SLACK_US = 30_000
 """What a busy machine may add to a response on its way, between the server's clock and the generator's."""
@@ -34,7 +46,7 @@ def test_every_request_is_counted_once() -> None:
 
 def test_a_delay_in_the_server_shows_up_in_the_percentiles() -> None:
     async def every_tenth_is_slow(_server: Server, arrival: Arrival) -> tuple[bytes, bool]:
-        await asyncio.sleep(0.06 if arrival.number % 10 == 9 else 0.004)
+        await hold(0.06 if arrival.number % 10 == 9 else 0.004)
         return OK, True
 
     load, _ = run(every_tenth_is_slow, warmup_s=0)
@@ -47,17 +59,9 @@ def test_a_delay_in_the_server_shows_up_in_the_percentiles() -> None:
 
 @pytest.mark.parametrize("loop", [{"count": 200}, {"mode": "open", "rate": 200.0, "warmup_s": 0, "duration_s": 1.0}])
 def test_percentiles_are_those_of_the_delays_that_the_server_made(loop: dict[str, Any]) -> None:
-    rng = random.Random(11)  # noqa: S311  # delays, not secrets
-    took_us: list[float] = []
-
-    async def answer(_server: Server, _arrival: Arrival) -> tuple[bytes, bool]:
-        began = time.perf_counter()
-        await asyncio.sleep(0.15 if rng.random() < 0.05 else rng.uniform(0.005, 0.05))
-        took_us.append((time.perf_counter() - began) * 1e6)
-        return OK, True
-
-    load, _ = run(answer, connections=40, **loop)
-    took_us.sort()
+    took_s: list[float] = []
+    load, _ = run(unevenly(took_s), connections=40, **loop)
+    took_us = sorted(took * 1e6 for took in took_s)
     latency = load["latency_us"]
     late = load["total"]["ok"] - latency["count"]  # answered after the window; the server counted them, too
     assert load["total"]["ok"] == len(took_us) > 150

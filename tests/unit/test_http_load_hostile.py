@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import itertools
 import time
@@ -10,7 +9,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from truth_server import OK, WAIT_S, Arrival, Server, always, errors_of, http_load, run
+from truth_server import OK, WAIT_S, Arrival, Server, always, errors_of, hold, http_load, run
 
 TIMEOUT_S = 0.3
 MAX_GROWTH_BYTES = 4_000_000
@@ -83,7 +82,7 @@ def test_a_response_without_an_end_is_given_up_in_time_and_kept_nowhere(
         for piece in stream():
             writer.write(piece)
             await writer.drain()
-            await asyncio.sleep(pause_s)
+            await hold(pause_s)
         return b"", False
 
     tracemalloc.start()
@@ -102,7 +101,7 @@ def test_a_good_response_one_byte_at_a_time_is_a_good_response() -> None:
     async def answer(server: Server, arrival: Arrival) -> tuple[bytes, bool]:
         for at in range(len(OK)):
             server.writers[arrival.connection].write(OK[at : at + 1])
-            await asyncio.sleep(0)
+            await hold(0)  # each byte on its own
         return b"", True
 
     load, _ = run(answer, count=5, connections=1)
@@ -136,7 +135,7 @@ def test_one_hostile_connection_does_not_hold_the_others_up() -> None:
         for piece in endless_body():
             server.writers[0].write(piece)
             await server.writers[0].drain()
-            await asyncio.sleep(0)  # the server has other connections to serve
+            await hold(0)  # the server has other connections to serve
         return b"", False
 
     load, server = run(answer, timeout_s=1.0)

@@ -9,7 +9,6 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -69,15 +68,8 @@ async def run_until_abandoned(command: list[str], *, parent_dies: bool, workers:
         await asyncio.wait_for(process.wait(), WAIT_S)
         if parent_dies:
             os.close(reader)
-        await until(lambda: server.open == 0)
+        await server.until_open(0)
         return said
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(WAIT_S):
-        while not is_true():  # noqa: ASYNC110  # that a connection ended is no event of the server
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -101,9 +93,9 @@ def test_workers_end_when_the_process_that_shares_the_load_out_is_killed() -> No
                 *arguments_of(server, duration_s=60.0, workers=3),
                 stdout=asyncio.subprocess.DEVNULL,
             )
-            await until(lambda: server.open == 3)
+            await server.until_open(3)
             process.kill()
-            await until(lambda: server.open == 0)
+            await server.until_open(0)
             await asyncio.wait_for(process.wait(), WAIT_S)
 
     asyncio.run(scenario())

@@ -8,7 +8,7 @@ import statistics
 from typing import Any
 
 import pytest
-from truth_server import OK, Answer, Arrival, Server, after, answer_ok, errors_of, http_load, params, run
+from truth_server import OK, Answer, Arrival, Server, after, answer_ok, errors_of, http_load, params, run, stalls_once
 
 
 def schedule(**changes: object) -> list[list[int]]:
@@ -147,25 +147,10 @@ def test_a_server_that_dies_is_shown_as_errors_and_unsent_requests() -> None:
 STALL_S = 0.25
 
 
-def stalls_once() -> Answer:
-    """Return an answer that comes at once, but for one time when the whole server stands still."""
-    begun: list[float] = []
-
-    async def answer(_server: Server, _arrival: Arrival) -> tuple[bytes, bool]:
-        now = asyncio.get_running_loop().time()
-        begun.append(now)
-        at = begun[0] + 0.3
-        if at <= now < at + STALL_S:
-            await asyncio.sleep(at + STALL_S - now)
-        return OK, True
-
-    return answer
-
-
 def test_a_stall_shows_in_an_open_loop_and_hides_in_a_closed_one() -> None:
     window: dict[str, Any] = {"warmup_s": 0.0, "duration_s": 1.0, "connections": 2}
-    hidden, _ = run(stalls_once(), **window)
-    shown, _ = run(stalls_once(), mode="open", rate=400.0, arrivals="uniform", **window)
+    hidden, _ = run(stalls_once(0.3, STALL_S), **window)
+    shown, _ = run(stalls_once(0.3, STALL_S), mode="open", rate=400.0, arrivals="uniform", **window)
     # Two of some thousand requests were under way when the server stood still; a quarter of a second's was planned.
     assert hidden["latency_us"]["max"] > 0.9 * STALL_S * 1e6
     assert hidden["latency_us"]["p99"] < 0.2 * STALL_S * 1e6

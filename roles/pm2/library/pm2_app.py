@@ -336,8 +336,12 @@ class Pm2:
 
     def ask_node(self, expression: str) -> str:
         """What Node.js says to an expression; a command that stands in front of it is not what runs in the end."""
-        done = subprocess.run(  # noqa: S603 Node is the administrator's own setting
-            [str(self.node), "--print", expression],
+        return self.run_node("--print", expression).stdout.strip()
+
+    def run_node(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Node.js in the environment of pm2 to its end."""
+        return subprocess.run(  # noqa: S603 Node is the administrator's own setting
+            [str(self.node), *arguments],
             env=self.environment,
             cwd="/",
             capture_output=True,
@@ -345,7 +349,6 @@ class Pm2:
             check=False,
             text=True,
         )
-        return done.stdout.strip()
 
     def running(self) -> set[int]:
         """Process ids of the workers that the daemon runs, ready or not; empty where the system does not tell."""
@@ -431,15 +434,7 @@ class Pm2:
         if self.node is None:
             raise Pm2Error("node is not in node_bin_dir; set nodejs_dir, or install it with the nodejs role")
         script = "process.stdout.write('\\n' + JSON.stringify([].concat(require(process.argv[1]).apps ?? [])))"
-        done = subprocess.run(  # noqa: S603 Node is the administrator's own setting
-            [self.node, "-e", script, path],
-            env=self.environment,
-            cwd="/",
-            capture_output=True,
-            timeout=COMMAND_MARGIN_S,
-            check=False,
-            text=True,
-        )
+        done = self.run_node("-e", script, path)
         if done.returncode != 0:
             found = NODE_ERROR.search(done.stderr)
             raise Pm2Error(f"{path} cannot be read: {found.group() if found else done.stderr.strip()[-200:]}")
