@@ -14,10 +14,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from typing import Any
 
 from truth_server import (  # found through the line above
     OK,
