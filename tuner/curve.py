@@ -27,6 +27,8 @@ CEILING_TILT = 0.6
 # How sharply a ceiling cuts: exponent of a p-norm. Seven tenths of the prior are a hard minimum.
 SHARPNESS_LOG_HIGHEST, HARD = 3.0, 400.0
 HARD_ABOVE = -0.52
+# A log throughput beyond all others: no ceiling, or an exponential that is as good as infinite.
+FAR = 50.0
 FALL_SCALE, FALL_SHIFT, FALL_TAIL = 0.1, 0.3, 0.6
 # Where the CPUs are used up, as a log ratio to the budget.
 CAP_LOWEST, CAP_HIGHEST = -0.1, 0.35
@@ -65,12 +67,12 @@ def law(parameters: Floats, counts: Floats, budget: float) -> Floats:
     place = _normal_cdf(parameters[:, 2:3]) / CEILING_PROBABILITY
     knee = np.exp(np.minimum(place, 1.0) ** CEILING_TILT * math.log(HIGHEST_CEILING * budget + 1))
     ceiling = usl(np.minimum(cap, knee)) - _fall(parameters[:, 6:7]) * np.log(np.maximum(1.0, counts / knee))
-    ceiling = np.where(place < 1.0, ceiling, 50.0)
+    ceiling = np.where(place < 1.0, ceiling, FAR)
     softness = parameters[:, 3:4] - HARD_ABOVE
     sharpness = np.where(softness > 0, HARD, np.exp(SHARPNESS_LOG_HIGHEST + np.minimum(0.0, softness)))
     above = sharpness * (curve - ceiling)
-    soft = curve - np.log1p(np.exp(np.clip(above, -50.0, 50.0))) / sharpness
-    out: Floats = np.where(above > 50.0, ceiling, soft)  # noqa: PLR2004 the clip above
+    soft = curve - np.log1p(np.exp(np.clip(above, -FAR, FAR))) / sharpness
+    out: Floats = np.where(above > FAR, ceiling, soft)
     return out
 
 

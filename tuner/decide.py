@@ -9,6 +9,7 @@ from statistics import median
 
 import numpy as np
 
+from tuner.limits import undisturbed
 from tuner.model import CandidateSummary, Decision, Trial
 from tuner.procedure import Procedure
 from tuner.wording import instances as in_words
@@ -106,11 +107,6 @@ def summarise(
         unfit=unfit,
         eliminated=eliminated,
     )
-
-
-def undisturbed(trials: Sequence[Trial]) -> Sequence[Trial]:
-    """The trials that nothing disturbed, or all where there are none."""
-    return [trial for trial in trials if not trial.disturbances] or trials
 
 
 def _scores(trials: Sequence[Trial]) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tuner.model import BYTES_PER_MIB
 
@@ -45,6 +45,9 @@ class Measured(Protocol):
         """What disturbed it."""
 
 
+AnyMeasured = TypeVar("AnyMeasured", bound=Measured)
+
+
 def error_rate_bounds(errors: int, requests: int) -> tuple[float, float]:
     """One-sided 95 % bounds of the error rate from below and from above.
 
@@ -62,8 +65,8 @@ def error_rate_bounds(errors: int, requests: int) -> tuple[float, float]:
     return low, high
 
 
-def _counting(trials: Sequence[Measured]) -> Sequence[Measured]:
-    """Whatever disturbs a host may let requests fail: only undisturbed trials tell of errors, where there are any."""
+def undisturbed(trials: Sequence[AnyMeasured]) -> Sequence[AnyMeasured]:
+    """The trials that nothing disturbed, or all where there are none: what disturbs a host may let requests fail."""
     return [trial for trial in trials if not trial.disturbances] or trials
 
 
@@ -76,7 +79,7 @@ def find_unfit(trials: Sequence[Measured], memory_bytes: int) -> str:
     """
     if sum(trial.restarts for trial in trials):
         return "a worker died under load"
-    counting = _counting(trials)
+    counting = undisturbed(trials)
     requests, errors = sum(t.requests for t in counting), sum(t.errors for t in counting)
     if not requests or not all(trial.throughput_rps > 0 for trial in counting):
         return "requests were not answered"
@@ -95,7 +98,7 @@ def find_unproven(trials: Sequence[Measured]) -> str:
         trials: All its trials; none tell nothing.
     """
     # Disturbed trials whose requests were answered all the same are proof too, with whatever failed in them.
-    for counting in (trials, _counting(trials)):
+    for counting in (trials, undisturbed(trials)):
         requests, errors = sum(t.requests for t in counting), sum(t.errors for t in counting)
         high = error_rate_bounds(errors, requests)[1]
         if high <= LARGEST_ERROR_RATE:

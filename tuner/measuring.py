@@ -16,8 +16,9 @@ from tuner.model import Inspection, Load, Plan, Report, Trial
 from tuner.procedure import Procedure
 from tuner.search import Costs
 from tuner.target import Target
-from tuner.trials import Setting, extend, to_trial
+from tuner.trials import CHOOSING, EXTENDED, Setting, extend, to_trial
 from tuner.wording import duration
+from tuner.wording import instances as in_words
 
 VARIABLE = "strapi_instances"
 # What a trial costs beside its load, until the first ones have shown it: Ansible, and the boot of one worker.
@@ -126,7 +127,7 @@ class Measuring:
         raw = self.target.trial({VARIABLE: instances}, load)
         setting = Setting(0, 0, instances, 1, self.cpu_budget)
         trial = to_trial(raw, setting, [], wall_s=time.monotonic() - began)
-        self.journal.append(trial, raw, "connections")
+        self.journal.append(trial, raw, CHOOSING)
         self.running = instances
         generator = raw["load"]["generator"]
         return Step(
@@ -161,7 +162,7 @@ class Measuring:
         """
         self.interruption.check()
         number = len(self.trials) + 1
-        shown = what or f"{instances} instance{'s' if instances != 1 else ''}"
+        shown = what or in_words(instances)
         left_s = self._trial_s(instances) + (left - 1) * self._mean_s()
         self.progress.trial_begins(number, number + left - 1, shown, left_s)
         setting = Setting(number, round_number, instances, self._attempt(instances, round_number), self.cpu_budget)
@@ -173,7 +174,7 @@ class Measuring:
         if not trial.settled and not trial.disturbances:  # what was disturbed is repeated in any case
             # Once, whatever comes of it: the workers are warm by now, and a longer series tells more.
             longer = replace(load, duration_s=2 * load.duration_s)
-            trial = extend(trial, self._try(candidate, setting, longer, f"{phase}, extended"))
+            trial = extend(trial, self._try(candidate, setting, longer, phase + EXTENDED))
         self.trials.append(trial)
         self.progress.trial_ended(trial, shown)
         return trial

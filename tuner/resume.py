@@ -15,10 +15,7 @@ from typing import Any
 from tuner.errors import InputError
 from tuner.model import Inspection, Load, Plan, Spent, Trial, Usage
 from tuner.procedure import Procedure
-from tuner.trials import extend
-
-# What measuring.py calls the loads that only choose the number of connections, and a trial's second part.
-CHOOSING, EXTENDED = "connections", ", extended"
+from tuner.trials import CHOOSING, EXTENDED, extend
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,13 @@ MOST_REPEATS = 2
 FEWEST_TRIALS = ((6, 8), (24, 12))
 FEWEST_TRIALS_OF_MANY = 18
 MANY = 25
-# The way up ends after two steps that each gave less than this.
+# Of so few counts all are measured on the way up.
+FEW = 4
+# The way up ends after two steps that each gave less than this, and after so many counts at the earliest.
 SMALLEST_GAIN = 0.02
+FEWEST_CLIMBED = 4
+# A count that is right in more of the curves than this may be the answer.
+LIKELY_SHARE = 0.1
 # How much the time of a trial counts against what it tells: 0 saves trials, 1 saves time.
 COST_POWER = 0.35
 # Sweeps of few trials stop sooner, sweeps of many boot less often; by the number of counts.
@@ -424,7 +429,7 @@ def first_counts(counts: Sequence[int], budget: float) -> tuple[int, ...]:
         counts: All counts, ascending.
         budget: CPU budget.
     """
-    if len(counts) <= 4:  # noqa: PLR2004 each of so few
+    if len(counts) <= FEW:
         return tuple(counts)
     wanted = {1.0, budget}
     size = budget
@@ -438,7 +443,7 @@ def first_counts(counts: Sequence[int], budget: float) -> tuple[int, ...]:
 
 def _flat(climbed: Sequence[float]) -> bool:
     """Whether the last two steps of the way up gave nothing."""
-    if len(climbed) < 4:  # noqa: PLR2004 a curve needs so many points before it can be called flat
+    if len(climbed) < FEWEST_CLIMBED:
         return False
     return climbed[-1] < climbed[-2] + SMALLEST_GAIN and climbed[-2] < climbed[-3] + SMALLEST_GAIN
 
@@ -543,7 +548,7 @@ def _margins(curves: Floats, judgement: Judgement, tolerance: float) -> tuple[Fl
 def _likely(posterior: Posterior, counts: Sequence[int], tolerance: float) -> list[int]:
     """A few counts that between them are right in most curves, ascending."""
     shares = right_counts(posterior.curves, tolerance).mean(axis=0)
-    likely = [count for count, share in zip(counts, shares, strict=True) if share > 0.1]  # noqa: PLR2004
+    likely = [count for count, share in zip(counts, shares, strict=True) if share > LIKELY_SHARE]
     top = sorted(zip(shares, counts, strict=True), reverse=True)[:2]
     return sorted({*likely, *(count for _, count in top)})
 

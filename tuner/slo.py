@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner import limits, loads
 from tuner.errors import InputError
 from tuner.limits import Measured
-from tuner.model import SloResult
+from tuner.model import Report, SloResult
 
 # One-sided 95 % quantile of the normal distribution.
 Z_95 = 1.645
@@ -71,7 +71,7 @@ def upper_percentile_us(histogram: Sequence[Sequence[int]], percent: float) -> f
 
 
 def judge(
-    slo: Slo, rate_rps: float, trials: Sequence[Measured], reports: Sequence[Mapping[str, object]], memory_bytes: int
+    slo: Slo, rate_rps: float, trials: Sequence[Measured], reports: Sequence[Report], memory_bytes: int
 ) -> SloResult:
     """Judge one candidate by its trials at the rate.
 
@@ -84,9 +84,7 @@ def judge(
     """
     pooled: dict[int, int] = {}
     for report in reports:
-        latency = report["latency_us"]
-        assert isinstance(latency, Mapping)  # noqa: S101 http_load's own promise
-        for index, count in latency["histogram"]:
+        for index, count in report["latency_us"]["histogram"]:
             pooled[index] = pooled.get(index, 0) + count
     histogram = sorted(pooled.items())
     achieved = sum(trial.throughput_rps for trial in trials) / len(trials)

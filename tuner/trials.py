@@ -9,6 +9,9 @@ from typing import Any
 from tuner import budget, sensors, steady
 from tuner.model import Report, Spent, Trial, Usage
 
+# What the records call loads that only choose the number of connections, and add to the phase of a trial's second part.
+CHOOSING, EXTENDED = "connections", ", extended"
+
 
 @dataclass(frozen=True)
 class Setting:
