@@ -17,9 +17,10 @@ from tuner.errors import InputError
 from tuner.interruption import Interruption
 from tuner.inventory import Inventory
 from tuner.journal import Journal
+from tuner.leaving import Actors
 from tuner.model import Load
 from tuner.project import default_inventory, find_project
-from tuner.recommend import Actors, Request
+from tuner.recommend import Request
 from tuner.report import ConsoleProgress, make_console
 from tuner.settings import parse_variants
 from tuner.slo import parse_slo

@@ -10,10 +10,10 @@ from typing import Any
 from tuner import answers, paired
 from tuner.decide import summarise
 from tuner.errors import LimitError, UnresolvedError
+from tuner.leaving import Actors, bring_back, left_as_found, require_application, restore_what_was_left
 from tuner.limits import find_unfit
 from tuner.measuring import VARIABLE, Measuring
 from tuner.model import CandidateSummary, Inspection, Load, Trial
-from tuner.recommend import Actors, bring_back, left_as_found, require_application, restore_what_was_left
 from tuner.settings import Variant
 from tuner.wording import signed
 

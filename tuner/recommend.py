@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,17 @@ from typing import Any
 from tuner import answers, budget, candidates, decide, measuring, resume
 from tuner.budget import TimeBudget
 from tuner.concurrency import Choice
-from tuner.errors import HostError, InputError, LimitError, TunerError, UnresolvedError
-from tuner.interruption import Interruption
-from tuner.inventory import Edit, Inventory
-from tuner.journal import Journal, summarise
-from tuner.measuring import VARIABLE, Measuring, Progress
+from tuner.errors import HostError, InputError, LimitError, UnresolvedError
+from tuner.inventory import Edit
+from tuner.journal import summarise
+from tuner.leaving import Actors, bring_back, left_as_found, require_application, restore_what_was_left
+from tuner.measuring import VARIABLE, Measuring
 from tuner.model import Decision, Inspection, Load, Plan, Verdict
 from tuner.objective import Objective, find_smallest, hold
 from tuner.procedure import Procedure
 from tuner.resume import Record
 from tuner.search import EFFORTS, Search
 from tuner.slo import Slo
-from tuner.target import Target
 
 
 @dataclass(frozen=True)
@@ -87,17 +86,6 @@ class Outcome:
     directory: str = ""
     choice: Choice | None = None
     time: TimeBudget | None = None
-
-
-@dataclass(frozen=True)
-class Actors:
-    """Who does the work of a run: the adapters, handed in by the command."""
-
-    target: Target
-    inventory: Inventory
-    journal: Journal
-    interruption: Interruption
-    progress: Progress
 
 
 def recommend(request: Request, actors: Actors) -> Outcome:
@@ -205,57 +193,6 @@ def _measure_and_settle(request: Request, prepared: _Prepared, actors: Actors) -
     return replace(outcome, edit=edit, running=decision.instances)
 
 
-@contextmanager
-def left_as_found(instances: int, actors: Actors) -> Iterator[None]:
-    """Bring the host back when anything goes wrong inside; until it is, the journal says so on disk."""
-    actors.journal.touch_host(instances)
-    try:
-        yield
-    except BaseException as error:
-        with suppress(TunerError):  # a full disk must not keep the host from being brought back
-            actors.journal.note_error(str(error))
-        bring_back(instances, actors)
-        actors.journal.leave_host()
-        if isinstance(error, TunerError):
-            error.aftermath = f"the host was brought back to what it ran before ({instances})"
-        raise
-    actors.journal.leave_host()
-
-
-def restore_what_was_left(actors: Actors, *, dry_run: bool = False) -> None:
-    """Bring the host back to where a run that was cut off had found it."""
-    left = actors.journal.unfinished()
-    if left is None:
-        return
-    cut_off = f"the run of {left.get('since', 'an unknown time')} was cut off"
-    if dry_run:
-        actors.progress.warn(f"{cut_off}; without --dry-run, the host is brought back to {left['instances']} first")
-        return
-    actors.progress.warn(f"{cut_off}; bringing the host back to {left['instances']} instances first")
-    actors.target.restore(left["instances"])
-    actors.journal.leave_host()
-
-
-def require_application(inspection: Inspection) -> None:
-    """Refuse a host on which the application does not run as it should.
-
-    Raises:
-        InputError: When it does not.
-    """
-    found = inspection.deployment
-    if not found.instances and not found.unwell:
-        raise InputError(
-            f"no application {found.app_name!r} runs under pm2 on {inspection.host}",
-            remedy=f"deploy it first: ansible-playbook deploy.yml --limit {inspection.host}",
-        )
-    if found.unwell:
-        raise InputError(
-            f"{found.unwell} of {found.unwell + found.instances} workers of {found.app_name!r} "
-            f"on {inspection.host} are not online",
-            remedy=f"deploy it again: ansible-playbook deploy.yml --limit {inspection.host}",
-        )
-
-
 def _make_measuring(request: Request, prepared: _Prepared, actors: Actors) -> Measuring:
     inspection, earlier = prepared.inspection, prepared.earlier
     load = replace(request.load, connections=earlier[-1].connections) if earlier else request.load
@@ -318,12 +255,6 @@ def _write_back(request: Request, instances: int, before: Edit, actors: Actors) 
         actors.inventory.revert(edit)
         raise
     return edit
-
-
-def bring_back(instances: int, actors: Actors) -> None:
-    """Bring the host back to a number of instances, and to its deployed settings."""
-    actors.progress.step(f"Bringing the host back to {instances} instances")
-    actors.target.restore(instances)
 
 
 def to_summary(outcome: Outcome) -> dict[str, Any]:

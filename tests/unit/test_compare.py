@@ -21,8 +21,8 @@ from tuner.errors import HostError, InputError, UnresolvedError
 from tuner.interruption import Interruption
 from tuner.inventory import Inventory
 from tuner.journal import Journal
+from tuner.leaving import Actors
 from tuner.model import Load, Report
-from tuner.recommend import Actors
 from tuner.settings import parse_variants
 
 PANEL = ("strapi_serve_admin_panel=true", "strapi_serve_admin_panel=false")

@@ -19,8 +19,9 @@ from tuner.errors import HostError, InputError, InterruptedByUserError, LimitErr
 from tuner.interruption import Interruption
 from tuner.inventory import Inventory
 from tuner.journal import Journal
+from tuner.leaving import Actors
 from tuner.model import Load, Verdict
-from tuner.recommend import Actors, Outcome, Request
+from tuner.recommend import Outcome, Request
 
 # Three instances are best by far, and the host runs two.
 CLEAR: Mapping[int, Sequence[float]] = {1: (200, 210, 200), 2: (400, 400, 410), 3: (600, 610, 600)}
