@@ -6,26 +6,13 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from host_files import BESIDE_PLAYBOOKS, DIRECTORY, FILE, KEY, OWNED, OWNED_FILE, VAULT_BLOCK, VAULTED
 
 from tuner import inventory_files
 from tuner.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-KEY = "strapi_instances"
-OWNED = "---\n# Written by tuner. Change it with: tuner recommend --host prod1\nstrapi_instances: 3\n"
-VAULTED = "$ANSIBLE_VAULT;1.1;AES256\n6231\n"
-VAULT_BLOCK = """\
-db_password: !vault |
-          $ANSIBLE_VAULT;1.1;AES256
-          62313365396662343061393464336163383764373764613633653634306231386433626436623361
-          6134333665353966363534333632666535333761666131620a663537646436643839616531643561
-"""
-DIRECTORY = "inv/host_vars/prod1"
-FILE = "inv/host_vars/prod1.yml"
-OWNED_FILE = f"{DIRECTORY}/tuner.yml"
-BESIDE_PLAYBOOKS = "playbooks/host_vars/prod1.yml"
 
 # name: (files, the file to edit, its text afterwards)
 PLANNED: dict[str, tuple[dict[str, str], str, str]] = {
