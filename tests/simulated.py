@@ -11,8 +11,8 @@ import yaml
 from asked import check
 from records import capacity, deployment
 
-from tuner.errors import HostError, RestoreError
-from tuner.model import Inspection, Load, Plan, Report, Trial
+from tuner.errors import HostError, InputError, RestoreError
+from tuner.model import Inspection, Load, Lock, Plan, Report, Trial
 
 BIN_S = 0.1
 
@@ -50,6 +50,7 @@ class SimulatedTarget:
         running: Instances that it runs at first.
         on_trial: Called with the number of each trial, while that runs.
         broken: Names of the methods that fail.
+        failing_at_rate: Whether requests fail that are sent at a stated rate.
     """
 
     def __init__(  # noqa: PLR0913 each is a choice of some test
@@ -61,16 +62,20 @@ class SimulatedTarget:
         running: int = 2,
         on_trial: Callable[[int], None] = lambda _: None,
         broken: Sequence[str] = (),
+        failing_at_rate: bool = False,
     ) -> None:
         self.running = running
         self.unwell = 0
         self.calls: list[str] = []
+        self.locks: list[str] = []
+        self.locked_by: Lock | None = None
         self.loads: list[Load] = []
         self._url = url
         self._throughputs = throughputs
         self._written = written
         self._on_trial = on_trial
         self._broken = broken
+        self._failing_at_rate = failing_at_rate
         self._trials = 0
         self._tried: Counter[int] = Counter()
 
@@ -83,7 +88,18 @@ class SimulatedTarget:
         """Look at the host; see tuner.target.Target."""
         self.calls.append("inspect")
         found = deployment(instances=self.running, unwell=self.unwell, url=self._url)
-        return Inspection("prod1", capacity(2.0), found)
+        return Inspection("prod1", capacity(2.0), found, lock=self.locked_by)
+
+    def lock(self, lease: str, purpose: str, instances: int) -> None:
+        """Take the lock, unless somebody has it; see tuner.target.Target."""
+        assert lease
+        if self.locked_by or "lock" in self._broken:
+            raise InputError(f"prod1 is locked by {self.locked_by}")
+        self.locks.append(f"{purpose} {instances}")
+
+    def unlock(self) -> None:
+        """Let go of the lock; see tuner.target.Target."""
+        self.locks.append("released")
 
     def check(self, load: Load) -> Report:
         """Ask what answers in place of the application; see tuner.target.Target."""
@@ -103,10 +119,17 @@ class SimulatedTarget:
         self._tried[instances] += 1
         self._trials += 1
         self._on_trial(self._trials)
-        return raw_report(instances, rate, started=started)
+        report = raw_report(instances, rate, started=started)
+        if load.rate_rps and self._failing_at_rate:
+            report["load"]["measured"]["errors"] = report["load"]["measured"]["requests"] // 2
+        return report
 
-    def restore(self, instances: int) -> None:
+    def restore(self, instances: int, lease: str = "", *, break_lock: bool = False) -> None:
         """Bring a count back; see tuner.target.Target."""
+        if self.locked_by and not break_lock:
+            raise RestoreError(f"prod1 is locked by {self.locked_by}")
+        self.locked_by = None
+        self.locks.append(f"released{' ' + lease if lease else ''}")
         self.calls.append(f"restore {instances}")
         if "restore" in self._broken:
             raise RestoreError("prod1 could not be brought back", remedy="run: ansible-playbook restore.yml")

@@ -12,9 +12,9 @@ from typing import Any
 import ansible_runner
 
 from tuner import loads
-from tuner.errors import HostError, InputError, InterruptedByUserError, RestoreError
+from tuner.errors import LOCKED_REMEDY, HostError, InputError, InterruptedByUserError, RestoreError
 from tuner.interruption import Interruption
-from tuner.model import Deployment, HostCapacity, Inspection, Load, ProjectWarning, Report
+from tuner.model import Deployment, HostCapacity, Inspection, Load, Lock, ProjectWarning, Report
 from tuner.project import ansible_environment
 
 # How soon a wish to stop is noticed, in seconds.
@@ -25,6 +25,11 @@ REPORT_TASK = "Report"
 SWITCH_TASK = "Run the application in the stated number of instances"
 UNREACHABLE_HINT = "check that `ansible -i {inventory} {host} -m ping` works"
 OUTPUT_LINES = 8
+# How long the host waits for a sign of life beyond the longest step that is expected, before it brings itself back.
+LEASE_S = 120.0
+# Beside the load, a trial may boot each worker, which takes some seconds; and a roll-out looks at everything once.
+LEASE_BOOT_S = 10.0
+LEASE_DEPLOY_S = 300.0
 # Strapi writes one entry after the other anyway; a few requests at once hide the way there and back.
 SEED_CONNECTIONS = 8
 SEED_TIMEOUT_S = 30
@@ -42,6 +47,7 @@ class Outcome:
         unreachable: The host that could not be reached, or "".
         output: Ansible's own output, line by line.
         task_s: What each task took that ended well, by its name.
+        holder: Who holds the lock of the host, where that was why a task failed.
     """
 
     status: str = ""
@@ -51,6 +57,7 @@ class Outcome:
     unreachable: str = ""
     output: list[str] = field(default_factory=list)
     task_s: dict[str, float] = field(default_factory=dict)
+    holder: dict[str, Any] | None = None
 
     def note(self, event: Mapping[str, Any], host: str) -> bool:
         """Take from one event what matters; the return value keeps the event off the disk."""
@@ -69,6 +76,7 @@ class Outcome:
                 # The loops of the playbooks are over the hosts that send the load.
                 self.unreachable = str(result.get("item", host))
             self.failure = self.failure or _describe(result, data.get("task"))
+            self.holder = self.holder or result.get("lock")
         elif kind == "playbook_on_stats":
             failed = {**(data.get("failures") or {}), **(data.get("dark") or {})}
             self.reached = host in (data.get("ok") or {}) and host not in failed
@@ -113,10 +121,21 @@ class AnsibleTarget:
         self._host = host
         self._interruption = interruption
         self._on_output = on_output
+        self._lease = ""
 
     def inspect(self) -> Inspection:
         """Look at the host and the application; see Target."""
         return to_inspection(self._host, self._run("inspect.yml"))
+
+    def lock(self, lease: str, purpose: str, instances: int) -> None:
+        """Take the lock of the host; see Target."""
+        self._lease = lease
+        self._run("lock.yml", {"lease_purpose": purpose, "lease_instances": instances})
+
+    def unlock(self) -> None:
+        """Let go of the lock; see Target."""
+        self._run("unlock.yml", can_stop=False)
+        self._lease = ""
 
     def check(self, load: Load) -> Report:
         """Send each request once; see Target."""
@@ -148,27 +167,29 @@ class AnsibleTarget:
             "trial_warmup_cold_s": load.warmup_cold_s,
             "trial_warmup_warm_s": load.warmup_warm_s,
         }
-        report = self._run("trial.yml", variables)
+        instances = int(str(candidate["strapi_instances"]))
+        longest_s = load.warmup_cold_s + load.duration_s + instances * LEASE_BOOT_S
+        report = self._run("trial.yml", variables, lease_s=LEASE_S + longest_s)
         switched_s = report["task_s"].get(SWITCH_TASK, 0.0)
         return {**report, "switched_s": switched_s, "load": loads.merge(report["hosts"], report["loads"])}
 
-    def restore(self, instances: int) -> None:
+    def restore(self, instances: int, lease: str = "", *, break_lock: bool = False) -> None:
         """Bring a count back; see Target."""
+        self._lease = lease or self._lease
+        variables = {"strapi_instances": instances, "lease_purpose": "restore", "lease_break": break_lock}
         try:
-            self._run("restore.yml", {"strapi_instances": instances}, can_stop=False)
-        except HostError as error:
-            command = (
-                f"ansible-playbook -i {self._inventory} -l {self._host} "
-                f"-e strapi_instances={instances} {self._project}/playbooks/restore.yml"
-            )
+            self._run("restore.yml", variables, can_stop=False, lease_s=LEASE_S + instances * LEASE_BOOT_S)
+        except (HostError, InputError) as error:
+            itself = "the host does so by itself in a few minutes, or " if self._lease else ""
             raise RestoreError(
                 f"{self._host} could not be brought back to {instances} instances: {error.message}",
-                remedy=f"run: {command}",
+                remedy=f"{itself}run: tuner restore --host {self._host} --inventory {self._inventory}",
             ) from error
+        self._lease = ""
 
     def deploy(self) -> None:
         """Roll the inventory out; see Target."""
-        self._run("deploy.yml", needs_report=False, can_stop=False)
+        self._run("deploy.yml", needs_report=False, can_stop=False, lease_s=LEASE_DEPLOY_S)
 
     def _run(
         self,
@@ -177,12 +198,14 @@ class AnsibleTarget:
         *,
         needs_report: bool = True,
         can_stop: bool = True,
+        lease_s: float = LEASE_S,
     ) -> Report:
         """Run one playbook on the host alone and return its report.
 
         `successful` is not enough: it is also said when no host was touched.
         """
         outcome = Outcome()
+        lease = {"lease_id": self._lease, "lease_time_s": lease_s} if self._lease else {}
 
         def note(event: Mapping[str, Any]) -> bool:
             if self._on_output and event.get("stdout"):
@@ -194,7 +217,7 @@ class AnsibleTarget:
             # In a file, and not in the arguments of a process, which have a limit and can be seen by everyone.
             given = Path(private) / "env" / "extravars"
             given.parent.mkdir()
-            given.write_text(json.dumps(dict(variables or {})), encoding="utf-8")
+            given.write_text(json.dumps({**(variables or {}), **lease}), encoding="utf-8")
             runner = ansible_runner.run(
                 private_data_dir=private,
                 project_dir=str(self._project),
@@ -216,7 +239,9 @@ class AnsibleTarget:
             raise self._failure(playbook, outcome)
         return {**outcome.report, "task_s": outcome.task_s} if outcome.report else {}
 
-    def _failure(self, playbook: str, outcome: Outcome) -> HostError:
+    def _failure(self, playbook: str, outcome: Outcome) -> HostError | InputError:
+        if outcome.holder:
+            return InputError(f"{self._host} is locked by {to_lock(outcome.holder)}", remedy=LOCKED_REMEDY)
         if outcome.unreachable:
             hint = UNREACHABLE_HINT.format(inventory=self._inventory, host=outcome.unreachable)
             return HostError(f"{outcome.unreachable} cannot be reached: {outcome.failure}", remedy=hint)
@@ -226,6 +251,22 @@ class AnsibleTarget:
 
 def _requests(load: Load) -> dict[str, Any]:
     return {"load_requests": [{"path": path} for path in load.paths]} if load.paths else {}
+
+
+def to_lock(seen: Mapping[str, Any]) -> Lock:
+    """Turn what host_lease says of the lock into a record."""
+    return Lock(
+        user=str(seen["user"]),
+        controller=str(seen["controller"]),
+        pid=seen["pid"],
+        purpose=str(seen["purpose"]),
+        since=str(seen["since"]),
+        renewed_s=float(seen["renewed_s"]),
+        time_s=float(seen["time_s"]),
+        watchdog=bool(seen["watchdog"]),
+        stale=str(seen["stale"]),
+        instances=seen["instances"],
+    )
 
 
 def to_inspection(host: str, report: Report) -> Inspection:
@@ -261,4 +302,5 @@ def to_inspection(host: str, report: Report) -> Inspection:
         ProjectWarning(found["file"], int(found["line"]), found["message"], found["fix"])
         for found in report["warnings"]
     )
-    return Inspection(host=host, capacity=capacity, deployment=deployment, warnings=warnings)
+    lock = to_lock(report["lock"]) if report["lock"] else None
+    return Inspection(host=host, capacity=capacity, deployment=deployment, warnings=warnings, lock=lock)

@@ -40,8 +40,13 @@ class Session:
 
     def actors(self, results: Path | None) -> Actors:
         """The adapters that `recommend` needs."""
-        journal = Journal(results or self.project / "tuner-results", self.host)
+        journal = Journal(find_results(results, self.project), self.host)
         return Actors(self.target, self.inventory, journal, self.interruption, self.progress)
+
+
+def find_results(given: Path | None, project: Path | None = None) -> Path:
+    """The directory for the records of all runs."""
+    return (given or (project or find_project()) / "tuner-results").absolute()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -139,6 +139,13 @@ def effort_option(meaning: str) -> Callable[[Callable[..., None]], Callable[...,
     )
 
 
+results_option = click.option(
+    "--results",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory for the records.  [default: tuner-results]",
+)
+
+
 def run_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of every run that measures."""
     for option in (
@@ -147,11 +154,7 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
             is_flag=True,
             help="Count trials that something else disturbed, instead of repeating them: for a host never quiet.",
         ),
-        click.option(
-            "--results",
-            type=click.Path(path_type=Path, file_okay=False),
-            help="Directory for the records.  [default: tuner-results]",
-        ),
+        results_option,
         click.option("--budget", type=Duration(), help="The longest that all trials may take, such as 10m or 90s."),
     ):
         command = option(command)
@@ -169,6 +172,8 @@ def cli() -> None:
       tuner recommend --host prod1 --dry-run     what would be tried, and how long it takes
       tuner recommend --host prod1               measure, decide, write it into the inventory, roll it out
       tuner seed --host demo --count 1000        fill the sample application with articles
+      tuner status                               what the runs came to, and what was left behind
+      tuner restore --host prod1                 bring a host back after a run that was cut off
     """  # noqa: D301 the mark with which click keeps lines as they are
 
 
@@ -347,6 +352,63 @@ def seed(*, host: str, inventory: Path | None, count: int, path: str, verbose: b
         if made
         else f"{path} on {host} holds {count} entries or more already; none were added."
     )
+
+
+@cli.command()
+@host_options
+@results_option
+@click.option("--break-lock", is_flag=True, help="Do so whoever holds the lock of the host; says whose it was.")
+def restore(host: str, inventory: Path | None, results: Path | None, *, break_lock: bool, verbose: bool) -> None:
+    """Bring a host back to where a run that was cut off had found it.
+
+    The next run on that host does so by itself, and the host too, a few minutes after it has last heard of the run.
+    What such a run had written into the inventory is taken back.
+
+    \b
+    Examples:
+      tuner restore --host prod1
+      tuner restore --host prod1 --break-lock     whoever holds the lock is gone
+    """  # noqa: D301 the mark with which click keeps lines as they are
+    from tuner import assembly  # noqa: PLC0415 --help must not wait for Ansible
+    from tuner import restore as use_case  # noqa: PLC0415 as above
+
+    with assembly.open_session(host, inventory, verbose=verbose) as session:
+        done = use_case.restore(host, session.actors(results), break_lock=break_lock)
+    click.echo(done)
+
+
+@cli.command()
+@click.option("--host", help="One host alone, and who holds its lock now.  [default: all that have records]")
+@click.option(
+    "-i", "--inventory", type=click.Path(path_type=Path), help="Inventory file or directory.  [default: Ansible's]"
+)
+@results_option
+@click.option("-v", "--verbose", is_flag=True, help="Show Ansible's own output on standard error.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def status(host: str | None, inventory: Path | None, results: Path | None, *, verbose: bool, as_json: bool) -> None:
+    """Show what the runs came to, and what was left behind.
+
+    \b
+    Examples:
+      tuner status --host prod1
+      tuner status --json
+    """  # noqa: D301 the mark with which click keeps lines as they are
+    from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
+    from tuner import status as use_case  # noqa: PLC0415 as above
+
+    directory = assembly.find_results(results)
+    if host is None:
+        found = list(use_case.read(directory))
+    else:
+        with assembly.open_session(host, inventory, verbose=verbose) as session:
+            session.progress.step(f"Looking at {host}")
+            lock = session.target.inspect().lock
+        found = [replace(use_case.of_host(directory, host), lock=str(lock) if lock else "")]
+    console = report.make_console()
+    if as_json:
+        report.print_json(console, {"hosts": [asdict(one) for one in found]})
+    else:
+        report.print_status(console, found)
 
 
 @cli.command()

@@ -10,7 +10,14 @@ from typing import Any
 from tuner import answers, paired
 from tuner.decide import summarise
 from tuner.errors import LimitError, UnresolvedError
-from tuner.leaving import Actors, bring_back, left_as_found, require_application, restore_what_was_left
+from tuner.leaving import (
+    Actors,
+    bring_back,
+    left_as_found,
+    require_application,
+    require_unlocked,
+    restore_what_was_left,
+)
 from tuner.limits import find_unfit
 from tuner.measuring import VARIABLE, Measuring
 from tuner.model import CandidateSummary, Inspection, Load, Trial
@@ -99,6 +106,7 @@ def compare(request: CompareRequest, actors: Actors) -> Comparison:
         actors.progress.step(f"Looking at {request.host}")
         restore_what_was_left(actors)
         inspection = actors.target.inspect()
+        require_unlocked(inspection)
         require_application(inspection)
         answers.check_answers(actors.target.check(request.load))
         actors.interruption.check()
@@ -122,7 +130,7 @@ def _measure_and_restore(request: CompareRequest, inspection: Inspection, actors
         running,
         request.budget_s,
     )
-    with left_as_found(running, actors):
+    with left_as_found(inspection, "compare", actors):
         measured.choose_connections([running])
         places = _measure(request, running, measured)
         bring_back(running, actors)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+LOCKED_REMEDY = "wait for its end; if nobody is there any more: tuner restore --break-lock"
+
 
 class TunerError(Exception):
     """A command cannot go on.

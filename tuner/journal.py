@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
+import getpass
 import json
 import os
+import platform
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import HostError, InputError, TunerError
-from tuner.model import Decision, Report, Trial
+from tuner.inventory import Edit
+from tuner.model import Decision, Deployment, Report, Trial
 
 PRIVATE = 0o700
 PRIVATE_FILE = 0o600
 SAFE_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.:-]*$")
 
 
+@dataclass(frozen=True)
+class Unfinished:
+    """What a run noted before it changed a host, and has not taken back.
+
+    Attributes:
+        instances: What it found.
+        lease: What tells the holder of the lock of the host from others.
+        purpose: What the run was for.
+        holder: Who started it, in words.
+        since: When, as ISO 8601.
+        edit: What it may have written to the inventory.
+    """
+
+    instances: int
+    lease: str
+    purpose: str
+    holder: str
+    since: str
+    edit: Edit | None
+
+    def __str__(self) -> str:
+        """The run in words."""
+        return f"the {self.purpose} of {self.since} by {self.holder}"
+
+
 class Journal:
     """The records of all runs on one host, and of the one that is under way.
 
-    A run has a directory of its own with `run.json` (what was found and planned), `trials.jsonl` (one raw trial a line)
-    and `summary.json` (what came of it). Beside them, `unfinished.json` exists while a run has changed the host and not
-    yet left it.
+    A run has a directory of its own with `run.json` (what was found and planned), `steps.jsonl` (what was done to the
+    host, announced before and confirmed after), `trials.jsonl` (one raw trial a line) and `summary.json` (what came of
+    it). Beside them, `unfinished.json` exists while a run has changed the host and not yet left it.
 
     Args:
         results: Directory for the records of all hosts.
@@ -43,6 +72,7 @@ class Journal:
         self._marker = self._base / "unfinished.json"
         self.directory = self._base
         self._session = 0
+        self._note: dict[str, Any] = {}
 
     def open_run(self, found: Mapping[str, Any]) -> None:
         """Begin the records of a run.
@@ -118,7 +148,7 @@ class Journal:
             file.flush()
             yield
 
-    def unfinished(self) -> Mapping[str, Any] | None:
+    def unfinished(self) -> Unfinished | None:
         """What an earlier run on this host noted before it was cut off, or None.
 
         Raises:
@@ -132,7 +162,17 @@ class Journal:
             raise self._unreadable(str(error)) from error
         if not isinstance(noted, dict) or type(noted.get("instances")) is not int:
             raise self._unreadable("it names no number of instances")
-        return noted
+        try:
+            return Unfinished(
+                instances=noted["instances"],
+                lease=str(noted["lease"]),
+                purpose=str(noted["purpose"]),
+                holder=f"{noted['user']} on {noted['controller']} (pid {noted['pid']})",
+                since=str(noted["since"]),
+                edit=_to_edit(self._base.name, noted["edit"]) if "edit" in noted else None,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._unreadable(f"{type(error).__name__} {error}") from error
 
     def _unreadable(self, reason: str) -> InputError:
         return InputError(
@@ -150,25 +190,62 @@ class Journal:
                 f"results cannot be written to {self.directory}: {error.strerror}", remedy="choose another --results"
             ) from error
 
-    def touch_host(self, instances: int) -> None:
-        """Note, before the host is changed, the count that it must be brought back to.
+    def touch_host(self, found: Deployment, lease: str, purpose: str) -> None:
+        """Note, before the host is changed, what it must be brought back to.
+
+        Args:
+            found: The application as it was found.
+            lease: What tells the holder of the lock of the host from others.
+            purpose: What the run is for.
 
         Raises:
             InputError: When that cannot be written.
         """
-        note = {
-            "instances": instances,
+        self._note = {
+            "instances": found.instances,
+            "release": found.release,
+            "lease": lease,
+            "purpose": purpose,
             "run": str(self.directory),
             "pid": os.getpid(),
-            "since": datetime.now(UTC).isoformat(),
+            "user": getpass.getuser(),
+            "controller": platform.node(),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         with self._writing(InputError):
-            _write(self._marker, note)
+            _write(self._marker, self._note)
+
+    def announce_edit(self, edit: Edit) -> None:
+        """Note, before the inventory is written, what takes that back.
+
+        Raises:
+            HostError: When that cannot be written.
+        """
+        before = None if edit.before is None else base64.b64encode(edit.before).decode("ascii")
+        after = base64.b64encode(edit.after).decode("ascii")
+        noted = {
+            "variable": edit.variable,
+            "value": edit.value,
+            "path": str(edit.path),
+            "before": before,
+            "after": after,
+        }
+        with self._writing(HostError):
+            _write(self._marker, {**self._note, "edit": noted})
 
     def leave_host(self) -> None:
         """Note that the host is where it should be."""
         self._marker.unlink(missing_ok=True)
         _sync(self._base)
+
+    def note_step(self, step: str, state: str) -> None:
+        """Add what is about to be done to the host (`begun`), or was (`done`), to the records.
+
+        Raises:
+            HostError: When it cannot be written.
+        """
+        line = json.dumps({"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "step": step, "state": state})
+        self._add_line("steps.jsonl", line)
 
     def append(self, trial: Trial, raw: Report, phase: str) -> None:
         """Add one trial, and what it was for, to the records.
@@ -179,7 +256,11 @@ class Journal:
         line = json.dumps(
             {"phase": phase, "session": self._session, "trial": asdict(trial), "raw": raw}, separators=(",", ":")
         )
-        path = self.directory / "trials.jsonl"
+        self._add_line("trials.jsonl", line)
+
+    def _add_line(self, name: str, line: str) -> None:
+        """Add a line to a file of the run, and be sure that it is on disk."""
+        path = self.directory / name
         with self._writing(HostError), open(path, "a", encoding="utf-8", opener=_open_private) as file:
             file.write(line + "\n")
             file.flush()
@@ -210,6 +291,12 @@ class Journal:
 def summarise(decision: Decision, **more: Any) -> dict[str, Any]:  # noqa: ANN401 whatever JSON can hold
     """A decision as JSON, with what else is to be said of the run."""
     return {**asdict(decision), **more}
+
+
+def _to_edit(host: str, noted: Mapping[str, Any]) -> Edit:
+    """The edit of which `announce_edit` has made this."""
+    before, after = (None if noted[key] is None else base64.b64decode(noted[key]) for key in ("before", "after"))
+    return Edit(host, str(noted["variable"]), int(noted["value"]), Path(noted["path"]), before, after or b"")
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

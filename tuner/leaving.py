@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from uuid import uuid4
 
-from tuner.errors import InputError, TunerError
+from tuner.errors import LOCKED_REMEDY, InputError, TunerError
 from tuner.interruption import Interruption
 from tuner.inventory import Inventory
 from tuner.journal import Journal
@@ -46,27 +47,63 @@ def require_application(inspection: Inspection) -> None:
         )
 
 
-def restore_what_was_left(actors: Actors, *, dry_run: bool = False) -> None:
-    """Bring the host back to where a run that was cut off had found it."""
+def require_unlocked(inspection: Inspection) -> None:
+    """Refuse a host of which somebody else holds the lock.
+
+    Raises:
+        InputError: When somebody does.
+    """
+    if (lock := inspection.lock) and (not lock.stale or lock.instances is not None):
+        gone = f", who is gone ({lock.stale})" if lock.stale else ""
+        raise InputError(f"{inspection.host} is locked by {lock}{gone}", remedy=LOCKED_REMEDY)
+
+
+def restore_what_was_left(actors: Actors, *, dry_run: bool = False, break_lock: bool = False) -> bool:
+    """Bring host and inventory back to where a run that was cut off had found them.
+
+    Returns:
+        Whether there was such a run.
+    """
     left = actors.journal.unfinished()
     if left is None:
-        return
-    cut_off = f"the run of {left.get('since', 'an unknown time')} was cut off"
+        return False
     if dry_run:
-        actors.progress.warn(f"{cut_off}; without --dry-run, the host is brought back to {left['instances']} first")
-        return
-    actors.progress.warn(f"{cut_off}; bringing the host back to {left['instances']} instances first")
-    actors.target.restore(left["instances"])
+        actors.progress.warn(
+            f"{left} was cut off; without --dry-run, the host is brought back to {left.instances} first"
+        )
+        return True
+    actors.progress.warn(f"{left} was cut off; bringing the host back to {left.instances} instances first")
+    if left.edit:
+        actors.inventory.revert(left.edit)
+    actors.target.restore(left.instances, left.lease, break_lock=break_lock)
+    if left.edit:
+        # The count that was to be written may be in what a restart of the host would start.
+        actors.target.deploy()
     actors.journal.leave_host()
+    return True
 
 
 @contextmanager
-def left_as_found(instances: int, actors: Actors) -> Iterator[None]:
-    """Bring the host back when anything goes wrong inside; until it is, the journal says so on disk."""
-    actors.journal.touch_host(instances)
+def left_as_found(inspection: Inspection, purpose: str, actors: Actors) -> Iterator[str]:
+    """Lock the host, and bring it back when anything goes wrong inside; until it is, the journal says so on disk.
+
+    Whoever comes to the end of this has left the host as it should be, and its lock is released.
+
+    Yields:
+        What tells this holder of the lock from others.
+    """
+    instances, lease = inspection.deployment.instances, uuid4().hex
+    actors.journal.touch_host(inspection.deployment, lease, purpose)
     try:
-        yield
+        try:
+            actors.target.lock(lease, purpose, instances)
+        except InputError:  # somebody else holds it, and nothing was touched
+            actors.journal.leave_host()
+            raise
+        yield lease
     except BaseException as error:
+        if actors.journal.unfinished() is None:
+            raise
         with suppress(TunerError):  # a full disk must not keep the host from being brought back
             actors.journal.note_error(str(error))
         bring_back(instances, actors)
@@ -80,4 +117,15 @@ def left_as_found(instances: int, actors: Actors) -> Iterator[None]:
 def bring_back(instances: int, actors: Actors) -> None:
     """Bring the host back to a number of instances, and to its deployed settings."""
     actors.progress.step(f"Bringing the host back to {instances} instances")
-    actors.target.restore(instances)
+    with noted(f"restore {instances} instances", actors):
+        actors.target.restore(instances)
+
+
+@contextmanager
+def noted(step: str, actors: Actors) -> Iterator[None]:
+    """Announce a step in the records before it is done, and confirm it after; a disk that is full hinders neither."""
+    with suppress(TunerError):
+        actors.journal.note_step(step, "begun")
+    yield
+    with suppress(TunerError):
+        actors.journal.note_step(step, "done")

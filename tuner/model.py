@@ -89,6 +89,39 @@ class ProjectWarning:
 
 
 @dataclass(frozen=True)
+class Lock:
+    """Who holds the lock of a host.
+
+    Attributes:
+        user: Who.
+        controller: From where.
+        pid: Process there; None where the holder did not say.
+        purpose: What for: deploy, rollback, recommend, compare or restore.
+        since: Since when, as ISO 8601.
+        renewed_s: How long ago it was renewed last, in seconds.
+        time_s: For how long it was renewed then, in seconds.
+        watchdog: Whether the host watches it, and brings itself back once it is not renewed in time.
+        stale: Why it counts as left behind, or "".
+        instances: What the host would bring itself back to; None where it would do nothing.
+    """
+
+    user: str
+    controller: str
+    pid: int | None
+    purpose: str
+    since: str
+    renewed_s: float
+    time_s: float
+    watchdog: bool
+    stale: str
+    instances: int | None
+
+    def __str__(self) -> str:
+        """Who holds it, in words."""
+        return f"{self.user} on {self.controller} (pid {self.pid}) since {self.since}, for {self.purpose}"
+
+
+@dataclass(frozen=True)
 class Inspection:
     """What `inspect` tells of one host."""
 
@@ -96,6 +129,7 @@ class Inspection:
     capacity: HostCapacity
     deployment: Deployment
     warnings: tuple[ProjectWarning, ...] = ()
+    lock: Lock | None = None
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner import answers, budget, candidates, decide, measuring, resume
+from tuner import answers, budget, candidates, decide, gate, measuring, resume
 from tuner.budget import TimeBudget
 from tuner.concurrency import Choice
 from tuner.errors import HostError, InputError, LimitError, UnresolvedError
 from tuner.inventory import Edit
 from tuner.journal import summarise
-from tuner.leaving import Actors, bring_back, left_as_found, require_application, restore_what_was_left
+from tuner.leaving import (
+    Actors,
+    bring_back,
+    left_as_found,
+    noted,
+    require_application,
+    require_unlocked,
+    restore_what_was_left,
+)
 from tuner.measuring import VARIABLE, Measuring
 from tuner.model import Decision, Inspection, Load, Plan, Verdict
 from tuner.objective import Objective, find_smallest, hold
@@ -105,6 +113,7 @@ def recommend(request: Request, actors: Actors) -> Outcome:
         before = _check_writable(request, actors) if request.write else None
         restore_what_was_left(actors, dry_run=request.dry_run)
         inspection = actors.target.inspect()
+        require_unlocked(inspection)
         plan = _plan(request, inspection, actors)
         if request.dry_run:
             return Outcome(inspection, plan, running=inspection.deployment.instances)
@@ -177,7 +186,7 @@ def _measure_and_settle(request: Request, prepared: _Prepared, actors: Actors) -
     """Measure, decide, and leave the host on what was decided, or else as it was found."""
     running = prepared.inspection.deployment.instances
     directory = str(actors.journal.directory)
-    with left_as_found(running, actors):
+    with left_as_found(prepared.inspection, "recommend", actors) as lease:
         measured = _make_measuring(request, prepared, actors)
         measured.choose_connections(prepared.plan.candidates)
         decision = _measure(request, prepared, measured)
@@ -189,7 +198,7 @@ def _measure_and_settle(request: Request, prepared: _Prepared, actors: Actors) -
         if decision.instances is None or prepared.before is None:
             bring_back(running, actors)
             return outcome
-        edit = _write_back(request, decision.instances, prepared.before, actors)
+        edit = _write_back(request, decision, _Rollout(prepared.before, lease, measured.load), actors)
     return replace(outcome, edit=edit, running=decision.instances)
 
 
@@ -235,24 +244,52 @@ def _measure(request: Request, prepared: _Prepared, measured: Measuring) -> Deci
     return hold(decision, objective, plan.candidates, request.rate_rps)
 
 
-def _write_back(request: Request, instances: int, before: Edit, actors: Actors) -> Edit:
+@dataclass(frozen=True)
+class _Rollout:
+    """What it takes to write a number, roll it out and look at what came of it.
+
+    Attributes:
+        before: What would have been written before the host was measured.
+        lease: What tells this holder of the lock of the host from others.
+        load: The load of the trials.
+    """
+
+    before: Edit
+    lease: str
+    load: Load
+
+
+def _write_back(request: Request, decision: Decision, rollout: _Rollout, actors: Actors) -> Edit:
     """Write the chosen count, roll it out as the next deploy would, and take it back if that fails."""
+    instances = decision.instances or 0
     actors.interruption.check()
     edit = actors.inventory.plan(request.host, VARIABLE, instances)
-    if (edit.path, edit.before) != (before.path, before.before):
+    if (edit.path, edit.before) != (rollout.before.path, rollout.before.before):
         raise HostError(
             f"{edit.path} was changed while {request.host} was measured, so {VARIABLE}: {instances} was not written",
             remedy="write it yourself, or run again",
         )
     actors.progress.step(f"Writing {VARIABLE}: {instances} and rolling it out")
+    actors.journal.announce_edit(edit)
     try:
-        actors.inventory.apply(edit)
+        with noted(f"write {VARIABLE}: {instances} to {edit.path}", actors):
+            actors.inventory.apply(edit)
     except InputError as error:  # by now the host was touched, and is brought back
         raise HostError(error.message, remedy=error.remedy) from error
+    rolled_out = False
     try:
-        actors.target.deploy()
+        with noted(f"deploy {instances} instances", actors):
+            actors.target.deploy()
+        rolled_out = True
+        actors.target.lock(rollout.lease, "recommend", instances)
+        gate.require_serving(decision, rollout.load, actors)
+        actors.target.unlock()
     except BaseException:
         actors.inventory.revert(edit)
+        if rolled_out:
+            actors.progress.step("Rolling out what the inventory said before")
+            with noted("deploy as before", actors):
+                actors.target.deploy()
         raise
     return edit
 

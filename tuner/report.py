@@ -18,6 +18,7 @@ from tuner.budget import TimeBudget
 from tuner.compare import Comparison
 from tuner.model import BYTES_PER_MIB, CandidateSummary, Inspection, Plan, Trial, Verdict
 from tuner.recommend import Outcome
+from tuner.status import HostStatus
 from tuner.wording import listed
 
 # Where the output goes into a file, lines need not fit a screen.
@@ -227,6 +228,28 @@ def print_comparison(console: Console, found: Comparison) -> None:
     running = found.inspection.deployment.instances
     console.print(f"{found.inspection.host} runs {plural(running)} with the settings it had.", markup=False)
     console.print(f"Records: {found.directory}", markup=False, soft_wrap=True)
+
+
+def print_status(console: Console, found: Sequence[HostStatus]) -> None:
+    """Show what the runs on each host came to."""
+    if not found:
+        console.print("No host has records.")
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("host", "runs", "last run", "came to"):
+        table.add_column(title, justify="right" if title == "runs" else "left", overflow="fold")
+    for host in found:
+        table.add_row(*(escape(cell) for cell in (host.host, str(host.runs), host.last, host.came_to)))
+    console.print(table)
+    for host in found:
+        if host.unfinished:
+            console.print(
+                f"[bold yellow]{escape(host.host)}[/]: {escape(host.unfinished)} was cut off; "
+                f"tuner restore --host {escape(host.host)} brings back its {plural(host.instances or 0)}."
+            )
+        if host.lock is not None:
+            held = f"its lock is held by {escape(host.lock)}" if host.lock else "nobody holds its lock"
+            console.print(f"{escape(host.host)}: {held}.")
 
 
 def _print_written(console: Console, outcome: Outcome) -> None:

@@ -18,6 +18,26 @@ class Target(Protocol):
             HostError: When the host cannot be reached, or Ansible fails on it.
         """
 
+    def lock(self, lease: str, purpose: str, instances: int) -> None:
+        """Take the lock of the host, or tell it what else to bring back by itself; every later call is made under it.
+
+        Args:
+            lease: What tells this holder of the lock from others.
+            purpose: What it is for, as others are told.
+            instances: What the host brings itself back to once the lock is not renewed in time.
+
+        Raises:
+            InputError: When somebody else holds it.
+            HostError: When the host or Ansible fails; it may be held then.
+        """
+
+    def unlock(self) -> None:
+        """Let go of the lock; is not stopped by the user.
+
+        Raises:
+            HostError: When that fails; the host then lets go of it by itself.
+        """
+
     def check(self, load: Load) -> Report:
         """Send each request of a load once, from where the load will come from; the raw report.
 
@@ -37,8 +57,15 @@ class Target(Protocol):
             InterruptedByUserError: When the user stopped the run meanwhile.
         """
 
-    def restore(self, instances: int) -> None:
-        """Bring the application back to this count, whatever was left behind; is not stopped by the user.
+    def restore(self, instances: int, lease: str = "", *, break_lock: bool = False) -> None:
+        """Bring the application back to this count, whatever was left behind, and let go of the lock.
+
+        Is not stopped by the user.
+
+        Args:
+            instances: The count.
+            lease: The lock of a run that was cut off, under which this is done; "" is that of this run.
+            break_lock: Whether it is done whoever holds the lock.
 
         Raises:
             RestoreError: When that fails.

@@ -14,7 +14,7 @@ from support import ROOT
 from tuner import __version__, cli
 from tuner.ansible_target import AnsibleTarget
 
-COMMANDS = ("inspect", "recommend", "seed", "simulate")
+COMMANDS = ("inspect", "recommend", "restore", "seed", "simulate", "status")
 RECOMMEND = ("recommend", "--host", "prod1", "-i", "hosts.yml", "--url", "/api/articles")
 VAULTED = "strapi_instances: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6231\n"
 

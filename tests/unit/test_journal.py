@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import trial
+from records import deployment, trial
 
 from tuner.errors import HostError, InputError
+from tuner.inventory import Edit
 from tuner.journal import Journal
 
+LEASE = "5f0c7c4e"
 HOSTILE = ["", ".", "..", "../x", "/etc", "a/b", ".ssh", "-rf", "a b", "a\nb", "a\0b", "é", "a;b"]
 BROKEN_NOTES = {
     "empty": b"",
@@ -21,6 +23,9 @@ BROKEN_NOTES = {
     "no number": b'{"instances": "2"}\n',
     "a truth": b'{"instances": true}\n',
     "nothing of it": b"{}\n",
+    "no lease": b'{"instances": 2}\n',
+    "an edit of nothing": b'{"instances": 2, "lease": "x", "purpose": "recommend", "user": "u", "controller": "c", '
+    b'"pid": 1, "since": "s", "edit": {"path": 1}}\n',
     "not UTF-8": b'{"instances": 2, "since": "\xff"}\n',
 }
 
@@ -59,7 +64,7 @@ def test_records_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
     mask = os.umask(0)
     try:
         journal = begin(tmp_path / "results")
-        journal.touch_host(2)
+        journal.touch_host(deployment(instances=2), LEASE, "recommend")
         journal.append(trial(1, 1, 200.0), {}, "search")
         journal.close_run({})
     finally:
@@ -84,7 +89,7 @@ def test_every_file_and_its_directory_are_on_disk_before_the_run_goes_on(
 
     monkeypatch.setattr(os, "fsync", fsync)
     base = journal.directory.parent
-    journal.touch_host(2)
+    journal.touch_host(deployment(instances=2), LEASE, "recommend")
     assert synced == [str(base / ".unfinished.json.part"), str(base)]
     synced.clear()
     journal.append(trial(1, 1, 200.0), {}, "search")
@@ -97,14 +102,38 @@ def test_every_file_and_its_directory_are_on_disk_before_the_run_goes_on(
 def test_the_note_of_a_host_in_use_lives_until_the_host_is_left(tmp_path: Path) -> None:
     journal = begin(tmp_path)
     assert journal.unfinished() is None
-    journal.touch_host(2)
+    journal.touch_host(deployment(instances=2), LEASE, "recommend")
     noted = Journal(tmp_path, "prod1").unfinished()
     assert noted is not None
-    assert (noted["instances"], noted["run"], noted["pid"]) == (2, str(journal.directory), os.getpid())
+    assert (noted.instances, noted.lease, noted.edit) == (2, LEASE, None)
+    assert str(noted).startswith("the recommend of 20")
+    assert f"(pid {os.getpid()})" in noted.holder
     assert Journal(tmp_path, "prod2").unfinished() is None
     journal.leave_host()
     assert Journal(tmp_path, "prod1").unfinished() is None
     journal.leave_host()
+
+
+@pytest.mark.parametrize("before", [None, b"", b"# mine\n\xff"], ids=["no file", "an empty file", "bytes"])
+def test_an_edit_that_was_announced_can_be_taken_back_by_the_next_run(tmp_path: Path, before: bytes | None) -> None:
+    journal = begin(tmp_path)
+    journal.touch_host(deployment(instances=2), LEASE, "recommend")
+    edit = Edit(
+        "prod1", "strapi_instances", 3, tmp_path / "host_vars/prod1/tuner.yml", before, b"strapi_instances: 3\n"
+    )
+    journal.announce_edit(edit)
+    noted = Journal(tmp_path, "prod1").unfinished()
+    assert noted is not None
+    assert (noted.edit, noted.instances, noted.lease) == (edit, 2, LEASE)
+
+
+def test_steps_are_announced_before_and_confirmed_after(tmp_path: Path) -> None:
+    journal = begin(tmp_path)
+    journal.note_step("trial 1 with 2 instances", "begun")
+    journal.note_step("trial 1 with 2 instances", "done")
+    rows = [json.loads(row) for row in (journal.directory / "steps.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["state"]) for row in rows] == [("trial 1 with 2 instances", s) for s in ("begun", "done")]
+    assert rows[0]["at"] <= rows[1]["at"]
 
 
 @pytest.mark.parametrize("content", BROKEN_NOTES.values(), ids=BROKEN_NOTES.keys())
@@ -151,6 +180,6 @@ def test_a_disk_that_fills_up_is_said_in_words(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(HostError, match="No space left on device"):
         journal.append(trial(1, 1, 200.0), {}, "search")
     with pytest.raises(InputError, match="No space left on device"):
-        journal.touch_host(2)
+        journal.touch_host(deployment(instances=2), LEASE, "recommend")
     with pytest.raises(HostError, match="No space left on device"):
         journal.close_run({})

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from records import deployment
 from simulated import NotedProgress, SimulatedTarget
 from web import serve
 
@@ -18,9 +19,9 @@ from tuner import recommend as use_case
 from tuner.errors import HostError, InputError, InterruptedByUserError, LimitError, RestoreError, UnresolvedError
 from tuner.interruption import Interruption
 from tuner.inventory import Inventory
-from tuner.journal import Journal
+from tuner.journal import Journal, Unfinished
 from tuner.leaving import Actors
-from tuner.model import Load, Verdict
+from tuner.model import Load, Lock, Verdict
 from tuner.recommend import Outcome, Request
 
 # Three instances are best by far, and the host runs two.
@@ -50,7 +51,7 @@ class Run:
         actors = Actors(self.target, inventory, journal, self.interruption, self.progress)
         return use_case.recommend(replace(self.request, **asked), actors)
 
-    def note_left_behind(self) -> Mapping[str, Any] | None:
+    def note_left_behind(self) -> Unfinished | None:
         """What the next run would find."""
         return Journal(self.root / "results", "prod1").unfinished()
 
@@ -125,8 +126,12 @@ def test_the_chosen_number_is_written_and_rolled_out(prepare: Prepare) -> None:
     assert outcome.decision is not None
     assert (outcome.decision.verdict, outcome.decision.instances) == (Verdict.CERTIFIED, 3)
     assert run.target.calls[:5] == ["inspect", "check", *UPWARDS]
-    assert run.target.calls[-1] == "deploy 3"
-    assert all(call.startswith("trial ") for call in run.target.calls[2:-1])
+    assert run.target.calls[-2:] == ["deploy 3", "trial 3"]
+    assert all(call.startswith("trial ") for call in run.target.calls[2:-2])
+    assert run.target.locks == ["recommend 2", "recommend 3", "released"]
+    gate = run.target.loads[-1]
+    assert gate.rate_rps == pytest.approx(0.7 * 600, rel=0.05)
+    assert gate.duration_s == 5.0
     assert (run.root / OWNED).read_text() == WRITTEN
     assert run.target.running == outcome.running == 3
     assert run.note_left_behind() is None
@@ -222,7 +227,7 @@ def test_the_host_is_noted_as_in_use_while_it_is(prepare: Prepare, tmp_path: Pat
 
     def look(_: int) -> None:
         noted = Journal(tmp_path / "results", "prod1").unfinished()
-        seen.append(noted and noted["instances"])
+        seen.append(noted and noted.instances)
 
     prepare(on_trial=look).go()
     assert len(seen) >= 8
@@ -242,6 +247,53 @@ def test_a_failed_roll_out_puts_the_inventory_and_the_host_back(prepare: Prepare
     assert run.inventory_files() == before
     assert (run.root / OWNED).parent.exists() == (own is not None)
     assert run.target.running == 2
+    assert run.note_left_behind() is None
+
+
+def test_a_gate_that_fails_rolls_out_the_old_number_again(prepare: Prepare) -> None:
+    run = prepare(failing_at_rate=True)
+    (run.root / OWNED).parent.mkdir(parents=True)
+    (run.root / OWNED).write_text("strapi_instances: 2  # as it was\n")
+    before = run.inventory_files()
+    with pytest.raises(
+        HostError, match=r"\d+ of \d+ requests failed on prod1 after the roll-out of 3 instances"
+    ) as caught:
+        run.go(write=True)
+    assert run.target.calls[-4:] == ["deploy 3", "trial 3", "deploy 2", "restore 2"]
+    assert run.inventory_files() == before
+    assert run.target.running == 2
+    assert run.target.locks[-1] == "released"
+    assert run.note_left_behind() is None
+    assert "the host was brought back to what it ran before (2)" in str(caught.value)
+
+
+LOCK = Lock(
+    "jane", "laptop", 7, "deploy", "2026-01-01T00:00:00+00:00", 3.0, 1800.0, watchdog=False, stale="", instances=None
+)
+
+
+@pytest.mark.parametrize("asked", [{}, {"dry_run": True}, {"write": True}], ids=["to measure", "dry", "to write"])
+def test_a_host_that_somebody_has_locked_is_refused(prepare: Prepare, asked: dict[str, Any]) -> None:
+    run = prepare()
+    run.target.locked_by = LOCK
+    with pytest.raises(InputError, match=r"prod1 is locked by jane on laptop \(pid 7\) since 2026.*, for deploy; wait"):
+        run.go(**asked)
+    assert not run.target.touched
+
+
+def test_a_lock_that_was_left_behind_is_left_to_the_host_to_judge(prepare: Prepare) -> None:
+    run = prepare()
+    run.target.locked_by = replace(LOCK, stale="not renewed for 4000 s")
+    with pytest.raises(InputError, match="prod1 is locked by jane"):  # the simulated host takes nothing over
+        run.go()
+    assert run.target.calls == ["inspect", "check"]
+
+
+def test_a_lock_that_is_taken_meanwhile_leaves_nothing_behind(prepare: Prepare) -> None:
+    run = prepare(broken=["lock"])
+    with pytest.raises(InputError, match="prod1 is locked by"):
+        run.go()
+    assert not run.target.touched
     assert run.note_left_behind() is None
 
 
@@ -280,12 +332,30 @@ def test_what_a_run_that_was_cut_off_left_is_put_right_first(prepare: Prepare) -
     run = prepare(running=3)
     earlier = Journal(run.root / "results", "prod1")
     earlier.open_run({})
-    earlier.touch_host(1)
+    earlier.touch_host(deployment(instances=1), "lease-1", "compare")
     outcome = run.go()
     assert run.target.calls[:4] == ["restore 1", "inspect", "check", "trial 1"]
     assert outcome.running == run.target.running == 1
     assert "was cut off; bringing the host back to 1 " in run.progress.warnings[0]
     assert run.note_left_behind() is None
+
+
+def test_what_a_run_that_was_cut_off_had_written_is_taken_back_and_rolled_out(prepare: Prepare) -> None:
+    run = prepare(running=3)
+    (run.root / OWNED).parent.mkdir(parents=True)
+    (run.root / OWNED).write_text("strapi_instances: 2\n")
+    before = run.inventory_files()
+    inventory = Inventory(run.root / "hosts.yml", project_dir=run.root)
+    edit = inventory.plan("prod1", "strapi_instances", 3)
+    earlier = Journal(run.root / "results", "prod1")
+    earlier.open_run({})
+    earlier.touch_host(deployment(instances=2), "lease-1", "recommend")
+    earlier.announce_edit(edit)
+    inventory.apply(edit)
+    run.go()
+    assert run.target.calls[:4] == ["restore 2", "deploy 2", "inspect", "check"]
+    assert run.target.locks[0] == "released lease-1"
+    assert run.inventory_files() == before
 
 
 def test_a_dry_run_touches_nothing(prepare: Prepare) -> None:
@@ -305,7 +375,7 @@ def test_a_dry_run_leaves_what_a_cut_off_run_left_and_says_so(prepare: Prepare) 
     run = prepare(running=3)
     earlier = Journal(run.root / "results", "prod1")
     earlier.open_run({})
-    earlier.touch_host(1)
+    earlier.touch_host(deployment(instances=1), "lease-1", "compare")
     run.go(dry_run=True)
     assert run.target.calls == ["inspect", "check"]
     assert "without --dry-run, the host is brought back to 1 first" in run.progress.warnings[0]
@@ -363,7 +433,7 @@ def test_a_restore_that_fails_is_said_and_the_note_stays_for_the_next_run(prepar
     assert caught.value.exit_code == 6
     noted = run.note_left_behind()
     assert noted is not None
-    assert noted["instances"] == 2
+    assert noted.instances == 2
 
 
 def test_a_disk_that_is_full_does_not_keep_the_host_from_being_brought_back(
@@ -419,7 +489,7 @@ def test_a_run_that_was_decided_is_continued_without_a_trial(prepare: Prepare) -
     measured = run.go()
     calls = len(run.target.calls)
     outcome = run.go(write=True, resume=measured.directory)
-    assert run.target.calls[calls:] == ["inspect", "check", "deploy 3"]
+    assert run.target.calls[calls:] == ["inspect", "check", "deploy 3", "trial 3"]
     assert outcome.decision is not None
     assert outcome.decision.verdict is Verdict.CERTIFIED
 

@@ -65,6 +65,11 @@ options:
         belong to the wrong control group and keep the service from starting.
     type: str
     default: ""
+  lease:
+    description:
+      - The lock under which a change is made, where it is made under one - C(dir) and C(id) as host_lease knows them,
+        and C(time_s), for how long it is renewed. A change is refused once the lock is lost.
+    type: dict
   start_timeout_s:
     description: How long one worker may take from its start until it is ready, in seconds.
     type: int
@@ -169,8 +174,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ansible.module_utils.basic import AnsibleModule
-
 # Settings that pm2 takes over at a reload, and those that it keeps from the first start for ever.
 RELOADED_SETTINGS = ("node_args", "listen_timeout", "kill_timeout", "min_uptime", "max_restarts", "wait_ready")
 FROZEN_SETTINGS = {"cwd": "pm_cwd", "script": "pm_exec_path"}
@@ -191,6 +194,7 @@ LIST_START = re.compile(r"^(?:\s|\x1b\[[0-9;]*m)*(\[)(?=\s*[{\]])", re.MULTILINE
 LOG_NUMBER = re.compile(r"-\d+(?=(\.[^./]*)?$)")
 # How the daemon calls itself in the process list.
 DAEMON_TITLE = re.compile(r"PM2 v(\S+): God Daemon")
+LOCK_LOST = "the lock of the host was lost: it was not renewed in time, and the host has brought itself back"
 NODE_ERROR = re.compile(r"^\w*Error\b.*", re.MULTILINE)
 
 
@@ -737,35 +741,67 @@ def one_at_a_time(home: Path, limit_s: int) -> Iterator[None]:
         yield
 
 
-def run(module: AnsibleModule) -> dict[str, Any]:
-    """Bring the application to the asked state, or say in check mode what that would take."""
-    options = module.params
-    if module.check_mode or options["state"] == "info":
-        return act(module)
+def hold(lease: dict[str, Any]) -> None:
+    """Renew the lock under which a change is made.
+
+    Raises:
+        Pm2Error: When it is lost: the host has brought itself back by then, or somebody else changes it.
+    """
+    directory = Path(lease["dir"])
+    try:
+        held = (directory / "id").read_text(encoding="utf-8").strip() == lease["id"]
+        if held:
+            part = directory / f".renewed.{os.getpid()}"
+            part.write_text(f"{float(lease['time_s']):g}\n", encoding="ascii")
+            part.replace(directory / "renewed")
+    except OSError:
+        held = False
+    if not held:
+        raise Pm2Error(
+            "the lock of the host was lost: it was not renewed in time, and the host has brought itself back"
+        )
+
+
+def run(options: dict[str, Any], *, check_mode: bool = False) -> dict[str, Any]:
+    """Bring the application to the asked state, or say in check mode what that would take.
+
+    Args:
+        options: Value of every option of this module.
+        check_mode: Whether nothing may be changed.
+
+    Returns:
+        What the module returns.
+
+    Raises:
+        Pm2Error: When the application could not be brought there.
+    """
+    if check_mode or options["state"] == "info":
+        return act(options, check_mode=check_mode)
     limit_s = (options["instances"] or 1) * options["start_timeout_s"] + COMMAND_MARGIN_S
     with one_at_a_time(Path(options["pm2_home"]), limit_s):
-        return act(module)
+        if options["lease"]:
+            hold(options["lease"])
+        return act(options, check_mode=check_mode)
 
 
-def act(module: AnsibleModule) -> dict[str, Any]:
+def act(options: dict[str, Any], *, check_mode: bool) -> dict[str, Any]:
     """Find out what is there, and do what brings it to the asked state."""
-    options = module.params
     pm2 = Pm2(
         options["pm2"], options["pm2_home"], options["node_bin_dir"], options["start_timeout_s"], options["service"]
     )
-    app = App(pm2, {**options, "check_mode": module.check_mode})
+    app = App(pm2, {**options, "check_mode": check_mode})
     found = len(app.found)
     nothing = {"before": found, "after": found, "started": 0, "stopped": 0, "reloaded": False, "recreated": False}
     plan: dict[str, Any] = {**nothing, "differences": []}
     if options["state"] == "absent":
         plan.update(after=0, stopped=found)
-        if found and not module.check_mode:
+        if found and not check_mode:
             pm2.run("delete", app.name)
             app.seen = app.workers()
     elif options["state"] != "info":
         plan = app.plan(force_reload=options["state"] == "reloaded")
     changed = any(plan[key] for key in ("started", "stopped", "reloaded", "recreated"))
-    if options["state"] in ("present", "reloaded") and not module.check_mode:
+    if options["state"] in ("present", "reloaded") and not check_mode:
         if changed:
             app.apply(plan)
         elif app.is_young():
@@ -776,6 +812,9 @@ def act(module: AnsibleModule) -> dict[str, Any]:
 
 def main() -> None:
     """Entry point."""
+    # Here and not above: the watchdog of a lease uses this file on hosts that have no Ansible.
+    from ansible.module_utils.basic import AnsibleModule  # noqa: PLC0415
+
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
@@ -789,6 +828,7 @@ def main() -> None:
             "health_url": {"type": "str"},
             "release": {"type": "str"},
             "service": {"type": "str", "default": ""},
+            "lease": {"type": "dict"},
             "start_timeout_s": {"type": "int", "default": 60},
             "stable_s": {"type": "float", "default": 3.0},
         },
@@ -801,7 +841,7 @@ def main() -> None:
             msg=f"instances is {count}, and an application needs 1 at least; to remove it, use state: absent"
         )
     try:
-        module.exit_json(**run(module))
+        module.exit_json(**run(module.params, check_mode=module.check_mode))
     except Pm2Error as error:
         module.fail_json(msg=str(error))
 
