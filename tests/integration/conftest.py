@@ -6,12 +6,14 @@ import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from deployed import DeployedHost, make_host
+from pm2_sandbox import Sandbox
 from support import ROOT
 
 
@@ -43,3 +45,17 @@ def pm2_command() -> Path:
             done = subprocess.run(arguments, capture_output=True, check=False, text=True, timeout=300, cwd=folder)
             assert done.returncode == 0, f"pm2 {version} cannot be installed: {done.stderr}"
     return command
+
+
+@pytest.fixture
+def sandbox(pm2_command: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Sandbox]:
+    """An application that is not started yet; its pm2 is ended behind the test whatever happens."""
+    with tempfile.TemporaryDirectory(prefix="pm2-") as folder:
+        box = Sandbox(Path(folder), pm2_command, capsys)
+        try:
+            yield box
+        finally:
+            pm2 = box.pm2()
+            pid = pm2.daemon_pid()
+            said = pm2.run("kill")
+            assert pid is None or pm2.daemon_pid() is None, f"pm2 {pid} still runs: {said}"

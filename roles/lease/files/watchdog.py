@@ -1,7 +1,7 @@
 """Watch the lock of a host, and bring the application back once it was not renewed in time.
 
-Run as `watchdog.py DIRECTORY`, where DIRECTORY is what the module host_lease made. It ends when that is gone. It counts
-on a clock that nobody can set and that goes on while the host sleeps.
+Run as `watchdog.py DIRECTORY [--detached]`, where DIRECTORY is what the module host_lease made. It ends when that is
+gone. It counts on a clock that nobody can set and that goes on while the host sleeps.
 """
 
 from __future__ import annotations
@@ -111,8 +111,21 @@ class Watch:
             file.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {line}\n")
 
 
+def detach() -> None:
+    """Go on in a process that nothing of the caller ends, nor waits for."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+
+
 def main() -> None:
     """Entry point."""
+    if "--detached" in sys.argv[2:]:
+        detach()
     directory = Path(sys.argv[1])
     syslog.openlog("strapi-tuner", syslog.LOG_PID)
     watch = Watch(directory)

@@ -23,14 +23,13 @@ options:
       - C(info), nothing is changed.
       - C(taken), the lock is held under O(id); taking it again under the same one renews it, and O(restore) is what
         counts from then on.
-      - C(renewed), as C(taken), and it fails where the lock is not held under O(id) any more.
       - C(released), the lock is not held under O(id); one that somebody else holds is left alone.
       - C(broken), nobody holds the lock, whoever did.
     type: str
-    choices: [info, taken, renewed, released, broken]
+    choices: [info, taken, released, broken]
     default: info
   id:
-    description: What tells this holder from others. Needed for C(taken), C(renewed) and C(released).
+    description: What tells this holder from others. Needed for C(taken) and C(released).
     type: str
   holder:
     description: Who takes the lock - C(user), C(controller) and C(pid) there - and for what (C(purpose)).
@@ -109,11 +108,11 @@ RENEWED = "renewed"
 RESTORE = "restore.json"
 WATCHDOG_PID = "watchdog.pid"
 WATCHDOG = "watchdog.py"
+DETACHED = "--detached"
 # Python's own start, on a host that is busy.
 WATCHDOG_START_S = 20.0
 POLL_S = 0.05
 UNKNOWN = "unknown"
-LOST = "the lock of the host was lost: it was not renewed in time, and the host has brought itself back"
 
 
 class LeaseError(Exception):
@@ -290,14 +289,10 @@ class Lease:
             if done.returncode:
                 raise LeaseError(f"the watchdog of the lock cannot be started: {done.stderr.strip()}")
         else:
-            subprocess.Popen(  # noqa: S603 own program
-                command,
-                cwd="/",
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            # It goes on in a session of its own, and this call returns.
+            done = subprocess.run([*command, DETACHED], capture_output=True, text=True, check=False)  # noqa: S603 own program
+            if done.returncode:
+                raise LeaseError(f"the watchdog of the lock cannot be started: {done.stderr.strip()[-200:]}")
         deadline = time.monotonic() + WATCHDOG_START_S
         while not is_watched(self.directory):
             if time.monotonic() > deadline:
@@ -321,13 +316,6 @@ def act(options: dict[str, Any], *, check_mode: bool) -> dict[str, Any]:
         if state == "taken":
             changed = not lease.is_held()
             taken_over = lease.take()
-        elif state == "renewed":
-            if not lease.is_held():
-                now = f"; {describe(before)}, holds it now" if before else ""
-                raise LeaseError(
-                    f"the lock was lost: it was not renewed in time, and the host has brought itself back{now}"
-                )
-            lease.renew()
         elif (state == "released" and lease.is_held()) or (state == "broken" and before):
             changed = True
             taken_over = before if state == "broken" else None
@@ -342,7 +330,7 @@ def main() -> None:
             "dir": {"type": "path", "required": True},
             "state": {
                 "type": "str",
-                "choices": ["info", "taken", "renewed", "released", "broken"],
+                "choices": ["info", "taken", "released", "broken"],
                 "default": "info",
             },
             "id": {"type": "str"},
@@ -353,7 +341,7 @@ def main() -> None:
             "user": {"type": "str", "default": ""},
             "unit": {"type": "str", "default": ""},
         },
-        required_if=[("state", state, ["id"]) for state in ("taken", "renewed", "released")],
+        required_if=[("state", state, ["id"]) for state in ("taken", "released")],
         required_by={"restore": ["watchdog_dir"]},
         supports_check_mode=True,
     )
