@@ -12,7 +12,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def load_module(role: str, name: str) -> ModuleType:
     """Import the Ansible module `name` from the library of `role` as a plain Python module."""
-    path = ROOT / "roles" / role / "library" / f"{name}.py"
+    return load_file(ROOT / "roles" / role / "library" / f"{name}.py")
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import a file as a Python module of its name."""
+    name = path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be imported")

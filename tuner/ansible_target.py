@@ -297,6 +297,7 @@ def to_inspection(host: str, report: Report) -> Inspection:
         database_pool_max=int(database["pool_max"]),
         database_connections=int(database["connections"]),
         worker_peak_bytes=max(peaks, default=None),
+        connections=application["counters"]["connections"] or {},
     )
     warnings = tuple(
         ProjectWarning(found["file"], int(found["line"]), found["message"], found["fix"])

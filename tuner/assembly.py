@@ -82,6 +82,7 @@ def make_compare_request(session: Session, options: Mapping[str, Any]) -> Compar
         rounds=ROUNDS[options["effort"]],
         budget_s=options["budget"],
         keep_disturbed=options["keep_disturbed"],
+        live=options["live"],
     )
 
 
@@ -110,6 +111,7 @@ def make_request(session: Session, options: Mapping[str, Any]) -> Request:
         slo=objective,
         rate_rps=options["rate"],
         latency_first=options["objective"] == "latency",
+        live=options["live"],
         write=not options["no_write"],
         dry_run=options["dry_run"],
     )

@@ -150,6 +150,11 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of every run that measures."""
     for option in (
         click.option(
+            "--live",
+            is_flag=True,
+            help="Others may use the application meanwhile: begin with little load, and stop when it harms them.",
+        ),
+        click.option(
             "--keep-disturbed",
             is_flag=True,
             help="Count trials that something else disturbed, instead of repeating them: for a host never quiet.",

@@ -15,10 +15,12 @@ from tuner.leaving import (
     bring_back,
     left_as_found,
     require_application,
+    require_quiet,
     require_unlocked,
     restore_what_was_left,
 )
 from tuner.limits import find_unfit
+from tuner.live import Live
 from tuner.measuring import VARIABLE, Measuring
 from tuner.model import CandidateSummary, Inspection, Load, Trial
 from tuner.settings import Variant
@@ -43,6 +45,7 @@ class CompareRequest:
         rounds: How often each is measured.
         budget_s: The longest that the trials may take, in seconds; None is no limit.
         keep_disturbed: Whether a disturbed trial counts like any other.
+        live: Whether the application may be used by others meanwhile.
     """
 
     host: str
@@ -51,6 +54,7 @@ class CompareRequest:
     rounds: int
     budget_s: float | None
     keep_disturbed: bool
+    live: bool
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ def compare(request: CompareRequest, actors: Actors) -> Comparison:
         inspection = actors.target.inspect()
         require_unlocked(inspection)
         require_application(inspection)
+        require_quiet(inspection, live=request.live)
         answers.check_answers(actors.target.check(request.load))
         actors.interruption.check()
         actors.journal.open_run({"request": asdict(request), "inspection": asdict(inspection)})
@@ -129,6 +134,7 @@ def _measure_and_restore(request: CompareRequest, inspection: Inspection, actors
         inspection.capacity.cpu_budget,
         running,
         request.budget_s,
+        live=Live(sum(inspection.deployment.connections.values())) if request.live else None,
     )
     with left_as_found(inspection, "compare", actors):
         measured.choose_connections([running])

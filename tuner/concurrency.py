@@ -28,6 +28,7 @@ class Step:
         most: How many the load hosts could open.
         error_rate: Failed requests over all requests, 0 to 1.
         refused: Why the load generator does not believe its own result, or "".
+        harm: What it did to others who use the application, or "".
     """
 
     connections: int
@@ -35,11 +36,12 @@ class Step:
     most: int
     error_rate: float = 0.0
     refused: str = ""
+    harm: str = ""
 
     @property
     def is_sound(self) -> bool:
-        """Whether every request was answered, and the generator was not its own limit."""
-        return not self.error_rate and not self.refused
+        """Whether every request was answered, the generator was not its own limit, and nobody was harmed."""
+        return not self.error_rate and not self.refused and not self.harm
 
 
 @dataclass(frozen=True)
@@ -66,18 +68,19 @@ def fewest(cpu_budget: float) -> int:
     return max(FEWEST, math.ceil(FOR_EACH_CPU * cpu_budget))
 
 
-def choose(measure: Callable[[int], Step], cpu_budget: float) -> Choice:
+def choose(measure: Callable[[int], Step], first: int, doublings: int = MOST_DOUBLINGS) -> Choice:
     """Find the number of connections beyond which throughput rises no more.
 
     Args:
         measure: Loads the application with so many connections.
-        cpu_budget: CPUs that the application may use.
+        first: With how many to begin.
+        doublings: How often that is doubled at most.
 
     Returns:
         The largest number that still won 3 %, and gave no error.
     """
-    steps = [measure(fewest(cpu_budget))]
-    for _ in range(MOST_DOUBLINGS):
+    steps = [measure(first)]
+    for _ in range(doublings):
         last = steps[-1]
         if not last.is_sound:
             return Choice(last.connections, f"{_unsound(last)}; no more were tried", tuple(steps))
@@ -89,7 +92,7 @@ def choose(measure: Callable[[int], Step], cpu_budget: float) -> Choice:
         gain = _gain(last.throughput_rps, steps[-1].throughput_rps)
         if gain < SMALLEST_GAIN:
             return Choice(last.connections, f"{steps[-1].connections} give {gain:+.1%}", tuple(steps))
-    return Choice(steps[-1].connections, f"doubled {MOST_DOUBLINGS} times, and no more are tried", tuple(steps))
+    return Choice(steps[-1].connections, f"doubled {doublings} times, and no more are tried", tuple(steps))
 
 
 def _gain(before_rps: float, after_rps: float) -> float:
@@ -97,4 +100,4 @@ def _gain(before_rps: float, after_rps: float) -> float:
 
 
 def _unsound(step: Step) -> str:
-    return step.refused or f"{step.error_rate:.1%} of the requests failed"
+    return step.refused or step.harm or f"{step.error_rate:.1%} of the requests failed"

@@ -11,6 +11,7 @@ from tuner.errors import LOCKED_REMEDY, InputError, TunerError
 from tuner.interruption import Interruption
 from tuner.inventory import Inventory
 from tuner.journal import Journal
+from tuner.live import describe
 from tuner.measuring import Progress
 from tuner.model import Inspection
 from tuner.target import Target
@@ -56,6 +57,21 @@ def require_unlocked(inspection: Inspection) -> None:
     if (lock := inspection.lock) and (not lock.stale or lock.instances is not None):
         gone = f", who is gone ({lock.stale})" if lock.stale else ""
         raise InputError(f"{inspection.host} is locked by {lock}{gone}", remedy=LOCKED_REMEDY)
+
+
+def require_quiet(inspection: Inspection, *, live: bool) -> None:
+    """Refuse an application that somebody uses, unless the user has said that this is known.
+
+    Raises:
+        InputError: When somebody does.
+    """
+    found = inspection.deployment
+    if found.connections and not live:
+        raise InputError(
+            f"{describe(found.connections)} are open to {found.app_name!r} on {inspection.host}: for minutes, "
+            "their requests would wait in line with thousands of others, and workers would start and stop",
+            remedy="measure when nobody uses it, or begin with little load and stop when it harms them (--live)",
+        )
 
 
 def restore_what_was_left(actors: Actors, *, dry_run: bool = False, break_lock: bool = False) -> bool:

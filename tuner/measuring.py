@@ -10,8 +10,10 @@ from typing import Protocol
 
 from tuner import concurrency
 from tuner.concurrency import Choice, Step
+from tuner.errors import HostError
 from tuner.interruption import Interruption
 from tuner.journal import Journal
+from tuner.live import FEWEST, MOST_DOUBLINGS, Live
 from tuner.model import Inspection, Load, Plan, Report, Trial
 from tuner.procedure import Procedure
 from tuner.search import Costs
@@ -69,6 +71,7 @@ class Measuring:
         choice: How the number of connections was chosen; None where the user has said it.
         choosing_s: What that took.
         began_s: When the first one began.
+        live: What the load must not do to others who use the application; None where nobody does.
     """
 
     target: Target
@@ -84,6 +87,7 @@ class Measuring:
     loads: list[Report] = field(default_factory=list)
     choice: Choice | None = None
     choosing_s: float = 0.0
+    live: Live | None = None
     began_s: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +117,11 @@ class Measuring:
             return
         began = time.monotonic()
         instances = max((count for count in candidates if count <= self.cpu_budget), default=candidates[0])
-        self.choice = concurrency.choose(partial(self._probe, instances), self.cpu_budget)
+        probe = partial(self._probe, instances)
+        if self.live:
+            self.choice = concurrency.choose(probe, FEWEST, MOST_DOUBLINGS)
+        else:
+            self.choice = concurrency.choose(probe, concurrency.fewest(self.cpu_budget))
         self.load = replace(self.load, connections=self.choice.connections)
         self.choosing_s = time.monotonic() - began
         self.progress.note(f"Every trial gets {self.choice.connections} connections: {self.choice.reason}.")
@@ -138,6 +146,7 @@ class Measuring:
             most=generator["most_connections"],
             error_rate=trial.error_rate,
             refused=generator["refused_reason"],
+            harm=self.live.find_harm(raw) if self.live else "",
         )
 
     def measure(  # noqa: PLR0913 each is a fact of the trial
@@ -190,6 +199,8 @@ class Measuring:
         earlier = [trial.usage for trial in self.trials]
         trial = to_trial(raw, setting, earlier, wall_s=time.monotonic() - began)
         self.journal.append(trial, raw, phase)
+        if self.live and (harm := self.live.find_harm(raw)):
+            raise HostError(f"the load harmed those who use the application: {harm}", remedy="measure at another time")
         self.loads.append(raw["load"])
         self.running = setting.instances
         return trial

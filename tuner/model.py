@@ -57,6 +57,7 @@ class Deployment:
         database_pool_max: Connections that each instance may open.
         database_connections: Connections that the instances of this host may open in all; 0 when that is not known.
         worker_peak_bytes: The most memory that one worker has had; None before any has run.
+        connections: How many connections are open to it, by the address of the other side.
     """
 
     app_name: str
@@ -69,6 +70,7 @@ class Deployment:
     database_pool_max: int
     database_connections: int
     worker_peak_bytes: int | None
+    connections: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

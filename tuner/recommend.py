@@ -21,9 +21,11 @@ from tuner.leaving import (
     left_as_found,
     noted,
     require_application,
+    require_quiet,
     require_unlocked,
     restore_what_was_left,
 )
+from tuner.live import Live, describe
 from tuner.measuring import VARIABLE, Measuring
 from tuner.model import Decision, Inspection, Load, Plan, Verdict
 from tuner.objective import Objective, find_smallest, hold
@@ -51,6 +53,7 @@ class Request:
         rate_rps: Rate at which it must be kept; None takes 70 % of what the candidate can do.
         latency_first: Whether the smallest count that keeps the objective with headroom is chosen, instead of the
             smallest within the tolerance of the best throughput.
+        live: Whether the application may be used by others meanwhile.
         write: Whether the result goes into the inventory and onto the host.
         dry_run: Whether only the plan is made.
     """
@@ -67,6 +70,7 @@ class Request:
     slo: Slo | None
     rate_rps: float | None
     latency_first: bool
+    live: bool
     write: bool
     dry_run: bool
 
@@ -139,6 +143,12 @@ def _check_writable(request: Request, actors: Actors) -> Edit:
 def _plan(request: Request, inspection: Inspection, actors: Actors) -> Plan:
     """Choose the candidates, once it is sure that the application is there and answers."""
     require_application(inspection)
+    if request.dry_run and inspection.deployment.connections:
+        actors.progress.warn(
+            f"{describe(inspection.deployment.connections)} are open; without --dry-run, that needs --live"
+        )
+    else:
+        require_quiet(inspection, live=request.live)
     plan = candidates.plan(inspection.capacity, inspection.deployment, requested=request.requested)
     answers.check_answers(actors.target.check(request.load))
     trials = _search(request, inspection, plan).trials_left()
@@ -216,7 +226,15 @@ def _make_measuring(request: Request, prepared: _Prepared, actors: Actors) -> Me
         request.budget_s,
         [record.trial for record in earlier],
         {record.trial.number for record in earlier if record.phase == "slo"},
+        live=_live(request, inspection),
     )
+
+
+def _live(request: Request, inspection: Inspection) -> Live | None:
+    if not request.live:
+        return None
+    connections = sum(inspection.deployment.connections.values())
+    return Live(connections, request.slo.limit_ms) if request.slo else Live(connections)
 
 
 def _measure(request: Request, prepared: _Prepared, measured: Measuring) -> Decision:

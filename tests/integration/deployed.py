@@ -129,6 +129,7 @@ strapi:
     ansible_remote_tmp: {root}/ansible/tmp
     ansible_async_dir: {root}/ansible/async
     strapi_user: ""
+    lease_dir: {root}/lock
     nodejs_dir: {root}/nodejs
     pm2_dir: {root}/pm2
     pm2_npm_cache: {CACHE}/npm

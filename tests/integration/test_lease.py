@@ -19,7 +19,7 @@ import psutil
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from pm2_sandbox import START_TIMEOUT_S, Sandbox
-from support import ROOT, load_module
+from support import ROOT, load_file, load_module
 
 host_lease = load_module("lease", "host_lease")
 
@@ -91,7 +91,7 @@ class Leased:
                 "stable_s": 0.5,
             },
             "remove": [str(self.box.folder / "trial")],
-            "log": str(self.box.folder / "lease.log"),
+            "log": str(self.box.home / "lease.log"),
         }
 
     def take(self, instances: int, time_s: float) -> int:
@@ -110,7 +110,7 @@ class Leased:
 
     def log(self) -> str:
         """What the watchdog has noted."""
-        return (self.box.folder / "lease.log").read_text()
+        return (self.box.home / "lease.log").read_text()
 
 
 def wait_for_end(pid: int) -> None:
@@ -214,7 +214,7 @@ def test_the_host_brings_itself_back_when_nobody_renews_the_lock(leased: Leased)
     assert not leased.directory.exists()
     assert not (leased.box.folder / "trial").exists()
     assert "the application runs in 1 instances again (it ran in 3)" in leased.log()
-    assert leased.box.folder.joinpath("lease.log").stat().st_mode & 0o777 == 0o600
+    assert leased.box.home.joinpath("lease.log").stat().st_mode & 0o777 == 0o600
 
 
 def test_whoever_lost_the_lock_changes_nothing_any_more(leased: Leased) -> None:
@@ -222,7 +222,8 @@ def test_whoever_lost_the_lock_changes_nothing_any_more(leased: Leased) -> None:
     watchdog = leased.take(1, SHORT_S)
     wait_for_end(watchdog)
     message = leased.box.refused(instances=3, lease=leased.lease())
-    assert message.startswith("the lock of the host was lost: it was not renewed in time")
+    assert message.startswith("the lock of the host was lost, and the host has brought itself back: 20")
+    assert "the lock was not renewed within 3 s, its holder is gone: the application runs in 1 instances" in message
     assert leased.workers() == 1
 
 
@@ -232,7 +233,7 @@ def test_a_watchdog_goes_with_its_lock_and_brings_nothing_back(leased: Leased) -
     leased.done("released")
     wait_for_end(watchdog)
     assert leased.workers() == 1
-    assert not (leased.box.folder / "lease.log").exists()
+    assert not (leased.box.home / "lease.log").exists()
 
 
 def test_a_holder_can_change_what_is_brought_back(leased: Leased) -> None:
@@ -255,6 +256,29 @@ def test_what_its_watchdog_left_undone_is_not_taken_over(leased: Leased) -> None
     assert "and so is its watchdog, which was to bring 1 instances back" in message
     broken = leased.done("broken")
     assert (broken["taken_over"]["instances"], broken["lock"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("available", "swapped_mib", "said"),
+    [(0.03, 0, "3.0% of the host's memory were left"), (0.5, 600, "the host swapped 600 MiB out")],
+    ids=["memory", "swap"],
+)
+def test_a_host_that_runs_out_of_memory_brings_itself_back_at_once(
+    leased: Leased, monkeypatch: pytest.MonkeyPatch, available: float, swapped_mib: int, said: str
+) -> None:
+    monkeypatch.syspath_prepend(str(leased.programs))
+    watchdog = load_file(leased.programs / "watchdog.py")
+    leased.box.done(instances=1)
+    os.kill(leased.take(1, LONG_S), signal.SIGKILL)
+    leased.box.done(instances=2, lease=leased.lease())
+    readings = iter([(0.9, 0), (available, swapped_mib * 2**20), (0.9, 0), *[(available, swapped_mib * 2**20)] * 2])
+    watch = watchdog.Watch(leased.directory, poll_s=0.0, memory=lambda: next(readings))
+    reason = watch.wait()
+    assert reason == said
+    watch.bring_back(reason)
+    assert leased.workers() == 1
+    assert not leased.directory.exists()
+    assert f"{said}: the application runs in 1 instances again (it ran in 2)" in leased.log()
 
 
 def test_a_dead_daemon_is_brought_back_too(leased: Leased) -> None:

@@ -64,6 +64,7 @@ def host(tmp_path: Path) -> Iterator[tuple[SetTarget, Go]]:
             rounds=4,
             budget_s=None,
             keep_disturbed=False,
+            live=False,
         )
 
         def go(**asked: Any) -> Comparison:  # noqa: ANN401 fields of the request

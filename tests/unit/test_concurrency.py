@@ -32,7 +32,7 @@ def test_the_beginning_is_64_or_16_for_each_cpu(cpu_budget: float, expected: int
 
 
 def test_an_application_that_is_saturated_at_once_needs_no_more() -> None:
-    found = choose(closed_loop(0.005, 0.01, 2), 2)
+    found = choose(closed_loop(0.005, 0.01, 2), fewest(2))
     assert found.connections == 64
     assert [step.connections for step in found.steps] == [64, 128]
     assert found.reason == "128 give +0.0%"
@@ -40,13 +40,13 @@ def test_an_application_that_is_saturated_at_once_needs_no_more() -> None:
 
 def test_an_application_that_waits_elsewhere_gets_as_many_as_keep_it_busy() -> None:
     # Two workers at 5 ms each with 995 ms of waiting: busy from 2 / 0.005 * 1 = 400 connections on.
-    found = choose(closed_loop(0.005, 0.995, 2), 2)
+    found = choose(closed_loop(0.005, 0.995, 2), fewest(2))
     assert found.connections == 512
     assert [step.connections for step in found.steps] == [64, 128, 256, 512, 1024]
 
 
 def test_what_never_ends_to_win_is_bounded() -> None:
-    found = choose(lambda connections: Step(connections, float(connections), MOST), 2)
+    found = choose(lambda connections: Step(connections, float(connections), MOST), fewest(2))
     assert found.connections == 1024
     assert found.reason == "doubled 4 times, and no more are tried"
 
@@ -54,11 +54,11 @@ def test_what_never_ends_to_win_is_bounded() -> None:
 @pytest.mark.parametrize(("gain", "connections"), [(0.029, 64), (0.031, 128)])
 def test_a_gain_of_three_percent_is_worth_it(gain: float, connections: int) -> None:
     rates = {64: 100.0, 128: 100.0 * (1 + gain), 256: 100.0 * (1 + gain)}
-    assert choose(lambda n: Step(n, rates[n], MOST), 1).connections == connections
+    assert choose(lambda n: Step(n, rates[n], MOST), fewest(1)).connections == connections
 
 
 def test_what_the_load_hosts_can_open_bounds_the_doubling() -> None:
-    found = choose(lambda n: Step(n, float(n), 200), 2)
+    found = choose(lambda n: Step(n, float(n), 200), fewest(2))
     assert (found.connections, found.reason) == (128, "200 are the most that the load hosts can open")
 
 
@@ -67,17 +67,17 @@ def test_what_the_load_hosts_can_open_bounds_the_doubling() -> None:
     [({"error_rate": 0.02}, "with 256, 2.0% of the requests failed"), ({"refused": "one CPU"}, "with 256, one CPU")],
 )
 def test_a_number_that_breaks_something_is_not_taken(broken: dict[str, Any], said: str) -> None:
-    found = choose(lambda n: Step(n, float(n), MOST, **broken) if n == 256 else Step(n, float(n), MOST), 2)
+    found = choose(lambda n: Step(n, float(n), MOST, **broken) if n == 256 else Step(n, float(n), MOST), fewest(2))
     assert (found.connections, found.reason) == (128, said)
 
 
 def test_errors_at_the_beginning_are_said_and_not_doubled() -> None:
-    found = choose(lambda n: Step(n, 10.0, MOST, error_rate=0.5), 2)
+    found = choose(lambda n: Step(n, 10.0, MOST, error_rate=0.5), fewest(2))
     assert (found.connections, found.reason) == (64, "50.0% of the requests failed; no more were tried")
     assert len(found.steps) == 1
 
 
 def test_an_application_that_answers_nothing_is_not_doubled_for_ever() -> None:
-    found = choose(lambda n: Step(n, 0.0, MOST), 2)
+    found = choose(lambda n: Step(n, 0.0, MOST), fewest(2))
     assert (found.connections, len(found.steps)) == (64, 2)
     assert math.isfinite(found.connections)

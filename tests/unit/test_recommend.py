@@ -101,6 +101,7 @@ def prepare(tmp_path: Path, application: str) -> Iterator[Prepare]:
                 slo=None,
                 rate_rps=None,
                 latency_first=False,
+                live=False,
                 write=False,
                 dry_run=False,
             )

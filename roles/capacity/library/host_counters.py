@@ -38,6 +38,9 @@ options:
     type: str
     choices: [never, before, after]
     default: never
+  port:
+    description: TCP port of which the open connections are counted.
+    type: int
 attributes:
   check_mode:
     description: Runs the same in check mode, since it changes nothing.
@@ -187,13 +190,20 @@ counters:
       elements: float
       returned: always
       sample: [0.051, 0.052]
+    connections:
+      description: Connections that are open to O(port), by the address of the other side; null without O(port).
+      type: dict
+      returned: always
+      sample: {10.0.0.7: 12}
 """
 
+import ipaddress
 import os
 import re
 import sys
 import time
 import traceback
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -212,6 +222,7 @@ SPIN_ROUNDS = 300_000
 # The quickest of so many counts: other processes show in their CPU time, and this is for what does not show there.
 SPIN_REPEATS = 3
 
+ESTABLISHED = "01"
 PRESSURES = ("cpu", "memory", "io")
 
 # A line of mountinfo, see proc(5): 3 numbers, root, point, options, tags, "-", type, source, options.
@@ -255,6 +266,7 @@ class Counters:
     database_cpu_s: float | None
     module_cpu_s: float
     spin_s: list[float]
+    connections: dict[str, int] | None = None
 
 
 def read(path: Path) -> str:
@@ -412,6 +424,34 @@ def spin_everywhere(cpus: list[int]) -> list[float]:
     return [float(answer) for answer in answers if answer]
 
 
+def parse_connections(table: str, port: int) -> Counter[str]:
+    """Return how many connections are open to a local port, by the address of the other side.
+
+    Args:
+        table: As /proc/net/tcp or tcp6 has it, addresses in hexadecimal words of the host's byte order.
+        port: The port.
+    """
+    found: Counter[str] = Counter()
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        local, remote, state = fields[1:4]
+        if state == ESTABLISHED and int(local.rsplit(":", 1)[1], 16) == port:
+            found[to_address(remote.rsplit(":", 1)[0])] += 1
+    return found
+
+
+def to_address(text: str) -> str:
+    """Return an address of /proc/net/tcp or tcp6 as people write it, an IPv4 address in IPv6 as what it is."""
+    words = [int(text[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(text), 8)]
+    address = ipaddress.ip_address(b"".join(words))
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def count_connections(port: int) -> dict[str, int]:
+    """Return how many connections are open to a local port, by the address of the other side."""
+    return dict(sum((parse_connections(read(Path("/proc/net", name)), port) for name in ("tcp", "tcp6")), Counter()))
+
+
 def read_counters(pids: list[int], daemon: Worker | None, databases: list[str], spin_s: list[float]) -> Counters:
     """Read every counter once, the workers' first.
 
@@ -445,6 +485,8 @@ def run(options: dict[str, Any]) -> Counters:
     counters = read_counters(
         options["pids"], read_daemon(options["daemon_pid_file"]), options["database_processes"], spun
     )
+    if options["port"]:
+        counters = replace(counters, connections=count_connections(options["port"]))
     return replace(counters, spin_s=spin_everywhere(cpus)) if options["spin"] == "after" else counters
 
 
@@ -456,6 +498,7 @@ def main() -> None:
             "daemon_pid_file": {"type": "path"},
             "database_processes": {"type": "list", "elements": "str", "default": ["postgres", "mysqld", "mariadbd"]},
             "spin": {"type": "str", "choices": ["never", "before", "after"], "default": "never"},
+            "port": {"type": "int"},
         },
         supports_check_mode=True,
     )

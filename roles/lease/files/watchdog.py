@@ -12,6 +12,7 @@ import shutil
 import sys
 import syslog
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,23 @@ import pm2_app
 POLL_S = 1.0
 # Between two attempts, where the first one fails.
 RETRY_S = 10.0
+# What a host needs to go on: below this share of its memory, or with this much more swapped out than there was, it is
+# about to kill processes or to stand still. Seen twice in a row, since a moment is none.
+MEMORY_FLOOR = 0.04
+SWAP_GROWTH_BYTES = 512 * 1024**2
+LOOKS = 2
 
 
 def now_s() -> float:
     """Seconds since the host was started, sleep included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def read_memory() -> tuple[float, int]:
+    """The share of this host's memory that is available, and how much is swapped out, in bytes; see proc(5)."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    kib = {name: int(value.split()[0]) for name, value in fields.items()}
+    return kib["MemAvailable"] / kib["MemTotal"], (kib["SwapTotal"] - kib["SwapFree"]) * 1024
 
 
 class Watch:
@@ -36,13 +49,23 @@ class Watch:
         directory: The lock.
         poll_s: Time between two looks, in seconds.
         retry_s: Time between two attempts, in seconds.
+        memory: What tells how the host stands, as read_memory does.
     """
 
-    def __init__(self, directory: Path, poll_s: float = POLL_S, retry_s: float = RETRY_S) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        poll_s: float = POLL_S,
+        retry_s: float = RETRY_S,
+        memory: Callable[[], tuple[float, int]] = read_memory,
+    ) -> None:
         self.directory = directory
         self.poll_s = poll_s
         self.retry_s = retry_s
         self.inode = directory.stat().st_ino
+        self.memory = memory
+        self.swapped = memory()[1]
+        self.scarce = 0
         self.restore = self.read_restore()
 
     def read_restore(self) -> dict[str, Any]:
@@ -63,11 +86,23 @@ class Watch:
         seen = path.stat()
         return (seen.st_ino, seen.st_mtime_ns), float(path.read_text(encoding="ascii").split()[0])
 
-    def wait(self) -> bool:
-        """Wait until the lock is gone, or was not renewed in time.
+    def find_scarcity(self) -> str:
+        """Say what of the host's memory has run out, or "" where it has not."""
+        available, swapped = self.memory()
+        if available < MEMORY_FLOOR:
+            found = f"{available:.1%} of the host's memory were left"
+        elif swapped > self.swapped + SWAP_GROWTH_BYTES:
+            found = f"the host swapped {(swapped - self.swapped) / 1024**2:.0f} MiB out"
+        else:
+            found = ""
+        self.scarce = self.scarce + 1 if found else 0
+        return found if self.scarce >= LOOKS else ""
+
+    def wait(self) -> str:
+        """Wait until the lock is gone, or was not renewed in time, or the host's memory runs out.
 
         Returns:
-            Whether the application is to be brought back.
+            Why the application is to be brought back; "" when the lock is gone.
         """
         mark, time_s = self.read_renewal()
         since = now_s()
@@ -79,16 +114,18 @@ class Watch:
             if found != mark:
                 mark, since = found, now_s()
             if now_s() - since > time_s:
-                return True
+                return f"the lock was not renewed within {time_s:.0f} s, its holder is gone"
+            if scarcity := self.find_scarcity():
+                return scarcity
             time.sleep(self.poll_s)
-        return False
+        return ""
 
-    def bring_back(self) -> None:
+    def bring_back(self, reason: str) -> None:
         """Bring the application back, try after try, and then remove the lock."""
         # From here on nobody can renew it: who held it must not change the host any more.
         (self.directory / "id").rename(self.directory / "id.late")
         self.restore = self.read_restore()
-        self.log("the lock was not renewed in time, its holder is gone")
+        self.log(reason)
         while not self.is_gone():
             try:
                 done = pm2_app.run(self.restore["app"])
@@ -98,7 +135,7 @@ class Watch:
                 continue
             for path in self.restore["remove"]:
                 Path(path).unlink(missing_ok=True)
-            self.log(f"the application runs in {done['after']} instances again (it ran in {done['before']})")
+            self.log(f"{reason}: the application runs in {done['after']} instances again (it ran in {done['before']})")
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log(self, message: str) -> None:
@@ -132,8 +169,8 @@ def main() -> None:
     part = directory / ".watchdog.pid"
     part.write_text(f"{os.getpid()}\n", encoding="ascii")
     part.rename(directory / "watchdog.pid")
-    if watch.wait():
-        watch.bring_back()
+    if reason := watch.wait():
+        watch.bring_back(reason)
 
 
 if __name__ == "__main__":

@@ -167,6 +167,12 @@ options:
   stop_file:
     description: The load ends early once this file is there, and reports what it has measured until then.
     type: path
+  max_error_share:
+    description:
+      - The load ends early once more than this share of its requests has failed, 0 to 1, of 100 at least. What it
+        harms by then is not to be harmed further. Each of several O(workers) judges by its own requests.
+    type: float
+    default: 1.0
 attributes:
   check_mode:
     description: Reports what would be sent and sends nothing.
@@ -319,6 +325,8 @@ BIN_S = 0.1
 BIN_NS = NS_PER_S // 10
 SWEEP_NS = NS_PER_S // 10
 """How often timeouts and the parent are looked at. One timer for all connections."""
+FEWEST_TO_JUDGE = 100
+"""Requests before their share of failures is judged."""
 DRAIN_POLL_NS = NS_PER_S // 100
 RAMP_BATCH = 128
 RAMP_STEP_NS = NS_PER_S // 100
@@ -469,6 +477,7 @@ class Plan:
         seed: Where random draws begin.
         start_at: When to begin, in seconds since the epoch; None for at once.
         stop_file: File whose appearance ends the load early, None for none.
+        max_error_share: Share of failed requests beyond which the load ends early, 0 to 1.
     """
 
     host: str
@@ -490,6 +499,7 @@ class Plan:
     seed: int
     stop_file: str | None = None
     start_at: float | None = None
+    max_error_share: float = 1.0
 
     def start_ns(self) -> int | None:
         """Return when to begin, by the clock of perf_counter_ns(); None for at once.
@@ -575,6 +585,7 @@ def make_plan(params: dict[str, Any]) -> Plan:
         seed=params["seed"],
         start_at=params["start_at"],
         stop_file=params["stop_file"],
+        max_error_share=params["max_error_share"],
     )
 
 
@@ -584,6 +595,7 @@ def _check_numbers(params: dict[str, Any]) -> None:
     _check_range("duration_s", params["duration_s"], MIN_TIME_S, MAX_TIME_S)
     _check_range("timeout_s", params["timeout_s"], MIN_TIME_S, MAX_TIME_S)
     _check_range("workers", params["workers"], 1, min(MAX_WORKERS, params["connections"]))
+    _check_range("max_error_share", params["max_error_share"], 0, 1)
     if params["rate"] is not None:
         _check_range("rate", params["rate"], MIN_RATE_RPS, MAX_RATE_RPS)
     if params["count"] is not None:
@@ -1184,6 +1196,12 @@ class Recorder:
         begin_ns = max(self._busy_mark_ns, self.start_ns + self._warmup_ns)
         self._busy_mark_ns = now_ns
         self.busy_ns += connections * max(0, min(now_ns, self.end_ns) - begin_ns)
+
+    def fails_beyond(self, share: float) -> bool:
+        """Whether more than this share of all requests so far has failed, once there are enough to tell."""
+        tallies = [tally for phase in (self.warmup, self.measured, self.after) for tally in phase]
+        requests = sum(tally.requests for tally in tallies)
+        return requests >= FEWEST_TO_JUDGE and sum(tally.errors for tally in tallies) > share * requests
 
     def advance(self, now_ns: int) -> None:
         """Close every bin and phase that ended by now."""
@@ -2003,6 +2021,8 @@ class LoadRun:
             raise AbandonedError("whoever started the load is gone")
         if self.plan.stop_file and os.path.exists(self.plan.stop_file):  # noqa: PTH110 ten times a second, so the quick one
             self.end_ns = min(self.end_ns, now_ns)
+        if self.recorder.fails_beyond(self.plan.max_error_share):
+            self.end_ns = min(self.end_ns, now_ns)
         if self._arrivals is None:
             self.recorder.lag(now_ns, now_ns - self._sweep_ns)
         self.recorder.advance(now_ns)
@@ -2522,6 +2542,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "validate_certs": {"type": "bool", "default": True},
     "server_name": {"type": "str"},
     "stop_file": {"type": "path"},
+    "max_error_share": {"type": "float", "default": 1.0},
 }
 
 

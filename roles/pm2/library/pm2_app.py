@@ -194,7 +194,7 @@ LIST_START = re.compile(r"^(?:\s|\x1b\[[0-9;]*m)*(\[)(?=\s*[{\]])", re.MULTILINE
 LOG_NUMBER = re.compile(r"-\d+(?=(\.[^./]*)?$)")
 # How the daemon calls itself in the process list.
 DAEMON_TITLE = re.compile(r"PM2 v(\S+): God Daemon")
-LOCK_LOST = "the lock of the host was lost: it was not renewed in time, and the host has brought itself back"
+LOCK_LOST = "the lock of the host was lost, and the host has brought itself back"
 NODE_ERROR = re.compile(r"^\w*Error\b.*", re.MULTILINE)
 
 
@@ -741,8 +741,12 @@ def one_at_a_time(home: Path, limit_s: int) -> Iterator[None]:
         yield
 
 
-def hold(lease: dict[str, Any]) -> None:
+def hold(lease: dict[str, Any], home: Path) -> None:
     """Renew the lock under which a change is made.
+
+    Args:
+        lease: The option of this module.
+        home: pm2's directory, where the watchdog of the lock keeps its log.
 
     Raises:
         Pm2Error: When it is lost: the host has brought itself back by then, or somebody else changes it.
@@ -757,9 +761,9 @@ def hold(lease: dict[str, Any]) -> None:
     except OSError:
         held = False
     if not held:
-        raise Pm2Error(
-            "the lock of the host was lost: it was not renewed in time, and the host has brought itself back"
-        )
+        log = home / "lease.log"
+        said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:] if log.exists() else []
+        raise Pm2Error(LOCK_LOST + "".join(f": {line}" for line in said))
 
 
 def run(options: dict[str, Any], *, check_mode: bool = False) -> dict[str, Any]:
@@ -780,7 +784,7 @@ def run(options: dict[str, Any], *, check_mode: bool = False) -> dict[str, Any]:
     limit_s = (options["instances"] or 1) * options["start_timeout_s"] + COMMAND_MARGIN_S
     with one_at_a_time(Path(options["pm2_home"]), limit_s):
         if options["lease"]:
-            hold(options["lease"])
+            hold(options["lease"], Path(options["pm2_home"]))
         return act(options, check_mode=check_mode)
 
 
