@@ -17,7 +17,7 @@ from tuner.model import Inspection
 
 host_counters = load_module("capacity", "host_counters")
 
-# As the kernel writes them: a listener, two connections from 10.213.37.1 to port 1337 (0539), one that waits for its end,
+# As the kernel writes them: a listener, two connections from 10.213.37.1 to port 1337 (0539), one that is over (06),
 # one of another port; and in tcp6 an IPv4 address and 2001:db8::1.
 TCP = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
