@@ -25,11 +25,12 @@ REPORT_TASK = "Report"
 SWITCH_TASK = "Run the application in the stated number of instances"
 UNREACHABLE_HINT = "check that `ansible -i {inventory} {host} -m ping` works"
 OUTPUT_LINES = 8
-# How long the host waits for a sign of life beyond the longest step that is expected, before it brings itself back.
-LEASE_S = 120.0
+# How long the host waits for a sign of life beyond the longest step that is expected, before it brings itself back; the
+# default of the role lease.
+GRACE_S = 120.0
 # Beside the load, a trial may boot each worker, which takes some seconds; and a roll-out looks at everything once.
 LEASE_BOOT_S = 10.0
-LEASE_DEPLOY_S = 300.0
+LEASE_DEPLOY_S = 180.0
 # Strapi writes one entry after the other anyway; a few requests at once hide the way there and back.
 SEED_CONNECTIONS = 8
 SEED_TIMEOUT_S = 30
@@ -106,21 +107,25 @@ class AnsibleTarget:
         host: Name of the host in it.
         interruption: Says whether the user asked to stop.
         on_output: Gets Ansible's output line by line, when somebody wants to see it.
+        grace_s: How long the host waits beyond the longest step that is expected, before it brings itself back.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 where the host is, and how to treat it
         self,
         project: Path,
         inventory: Path,
         host: str,
         interruption: Interruption,
+        *,
         on_output: Callable[[str], None] | None = None,
+        grace_s: float = GRACE_S,
     ) -> None:
         self._project = project
         self._inventory = inventory
         self._host = host
         self._interruption = interruption
         self._on_output = on_output
+        self._grace_s = grace_s
         self._lease = ""
 
     def inspect(self) -> Inspection:
@@ -169,7 +174,7 @@ class AnsibleTarget:
         }
         instances = int(str(candidate["strapi_instances"]))
         longest_s = load.warmup_cold_s + load.duration_s + instances * LEASE_BOOT_S
-        report = self._run("trial.yml", variables, lease_s=LEASE_S + longest_s)
+        report = self._run("trial.yml", variables, longest_s=longest_s)
         switched_s = report["task_s"].get(SWITCH_TASK, 0.0)
         return {**report, "switched_s": switched_s, "load": loads.merge(report["hosts"], report["loads"])}
 
@@ -178,7 +183,7 @@ class AnsibleTarget:
         self._lease = lease or self._lease
         variables = {"strapi_instances": instances, "lease_purpose": "restore", "lease_break": break_lock}
         try:
-            self._run("restore.yml", variables, can_stop=False, lease_s=LEASE_S + instances * LEASE_BOOT_S)
+            self._run("restore.yml", variables, can_stop=False, longest_s=instances * LEASE_BOOT_S)
         except (HostError, InputError) as error:
             itself = "the host does so by itself in a few minutes, or " if self._lease else ""
             raise RestoreError(
@@ -189,7 +194,7 @@ class AnsibleTarget:
 
     def deploy(self) -> None:
         """Roll the inventory out; see Target."""
-        self._run("deploy.yml", needs_report=False, can_stop=False, lease_s=LEASE_DEPLOY_S)
+        self._run("deploy.yml", needs_report=False, can_stop=False, longest_s=LEASE_DEPLOY_S)
 
     def _run(
         self,
@@ -198,14 +203,14 @@ class AnsibleTarget:
         *,
         needs_report: bool = True,
         can_stop: bool = True,
-        lease_s: float = LEASE_S,
+        longest_s: float = 0.0,
     ) -> Report:
         """Run one playbook on the host alone and return its report.
 
         `successful` is not enough: it is also said when no host was touched.
         """
         outcome = Outcome()
-        lease = {"lease_id": self._lease, "lease_time_s": lease_s} if self._lease else {}
+        lease = {"lease_id": self._lease, "lease_time_s": self._grace_s + longest_s} if self._lease else {}
 
         def note(event: Mapping[str, Any]) -> bool:
             if self._on_output and event.get("stdout"):

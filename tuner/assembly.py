@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import candidates
-from tuner.ansible_target import AnsibleTarget
+from tuner.ansible_target import GRACE_S, AnsibleTarget
 from tuner.answers import check_paths
 from tuner.compare import ROUNDS, CompareRequest
 from tuner.errors import InputError
@@ -65,8 +66,29 @@ def open_session(host: str, source: Path | None, *, verbose: bool) -> Iterator[S
         console.print(line, markup=False, style="dim")
 
     with Interruption() as interruption, ConsoleProgress(console) as progress:
-        target = AnsibleTarget(project, inventory.source, host, interruption, show if verbose else None)
+        target = AnsibleTarget(
+            project,
+            inventory.source,
+            host,
+            interruption,
+            on_output=show if verbose else None,
+            grace_s=_grace_s(variables),
+        )
         yield Session(host, project, inventory, variables, interruption, progress, target)
+
+
+def _grace_s(variables: Mapping[str, Any]) -> float:
+    """How long the inventory lets a host wait before it brings itself back.
+
+    Raises:
+        InputError: When that is no time.
+    """
+    given = variables.get("lease_grace_s", GRACE_S)
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+        raise InputError(
+            f"lease_grace_s is {given!r}", remedy="make it a number of seconds in the inventory, or leave it"
+        )
+    return float(given)
 
 
 def make_compare_request(session: Session, options: Mapping[str, Any]) -> CompareRequest:

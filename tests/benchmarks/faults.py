@@ -1,0 +1,399 @@
+"""What is left of a host when something goes wrong in a run? Faults at random moments of real runs, and their outcome.
+
+Run it as root against a deployed test host, a container of podman that nobody else uses:
+
+    python tests/benchmarks/faults.py --host prod1 --inventory molecule/default/inventory \
+        --container strapi-tuner-prod1 --runs 50 killed --runs 3 "ssh cut"
+
+Each run is `tuner recommend --no-write`, and the fault strikes between its first trial and its end. Then the host is
+left alone until it runs what it ran before, all workers online and answering, its lock gone; what that took counts from
+the fault. A client asks for a page all the while, 20 times a second on a connection of its own, and counts what it did
+not get. At the end of each: the inventory must have the same bytes, and `tuner restore` must find the journal in order.
+The table has a row for each fault, and the last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import http.client
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+import psutil
+
+from tuner import assembly
+
+LIMIT_S = 600.0
+POLL_S = 0.5
+PAGE_S = 0.05
+BEGIN_LIMIT_S = 120.0
+# How long a run goes on after its first trial has begun; faults strike within that.
+SPAN_S = 40.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """The host and where the runs on it keep their records.
+
+    Attributes:
+        host: Its name.
+        inventory: Its inventory.
+        container: Its container.
+        results: Directory of the records.
+    """
+
+    host: str
+    inventory: Path
+    container: str
+    results: Path
+
+    def tuner(self, *arguments: str) -> list[str]:
+        """A command line of tuner on this host."""
+        options = ["--host", self.host, "-i", str(self.inventory), "--results", str(self.results)]
+        return [sys.executable, "-m", "tuner", arguments[0], *options, *arguments[1:]]
+
+    def inside(self, *command: str) -> str:
+        """Run a command in the container, as root."""
+        done = subprocess.run(
+            ["podman", "exec", self.container, *command], capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.stdout.strip()
+
+    def pid_of(self, pattern: str) -> list[str]:
+        """Process ids in the container of what matches."""
+        return self.inside("pgrep", "--full", pattern).split()
+
+    def network(self, state: str) -> None:
+        """Take the container's network away (`down`) or give it back (`up`)."""
+        pid = subprocess.run(
+            ["podman", "inspect", "--format", "{{.State.Pid}}", self.container],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        subprocess.run(["nsenter", "--net", "--target", pid, "ip", "link", "set", "eth0", state], check=True)
+
+
+@dataclass
+class Client:
+    """Somebody who uses the application meanwhile.
+
+    Attributes:
+        url: Address of the application.
+        sent: Requests sent.
+        lost: Those that got no good answer.
+    """
+
+    url: str
+    sent: int = 0
+    lost: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._ask)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread:
+            self._thread.join()
+
+    def _ask(self) -> None:
+        parts = urlsplit(self.url)
+        while not self._over.wait(PAGE_S):
+            connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+            self.sent += 1
+            try:
+                connection.request("GET", "/_health", headers={"Connection": "close"})
+                self.lost += connection.getresponse().status != http.client.NO_CONTENT
+            except (OSError, http.client.HTTPException):
+                self.lost += 1
+            finally:
+                connection.close()
+
+
+Run = subprocess.Popen[bytes]
+Fault = Callable[[Place, Run], None]
+
+
+def kill_tuner(_: Place, run: Run) -> None:
+    """The tuner is gone at once; what it had started goes on."""
+    run.kill()
+
+
+def kill_group(_: Place, run: Run) -> None:
+    """The tuner and all that it had started on the controller are gone at once."""
+    for process in psutil.Process(run.pid).children(recursive=True):
+        process.kill()
+    run.kill()
+
+
+def kill_playbook(_: Place, run: Run) -> None:
+    """ansible-playbook is gone at once."""
+    for process in psutil.Process(run.pid).children(recursive=True):
+        if any("ansible-playbook" in part for part in process.cmdline()[:3]):
+            process.kill()
+            return
+
+
+def cut_ssh(place: Place, run: Run) -> None:
+    """The network is gone, and comes back when the tuner has given up."""
+    place.network("down")
+    try:
+        run.wait(LIMIT_S)
+    finally:
+        place.network("up")
+
+
+def kill_daemon(place: Place, _: Run) -> None:
+    """pm2's daemon is gone at once, and with it the connections that it hands to the workers."""
+    place.inside("kill", "-KILL", *place.pid_of("PM2 v.*God Daemon"))
+
+
+def kill_database(place: Place, _: Run) -> None:
+    """Every process of PostgreSQL is gone at once."""
+    place.inside("systemctl", "kill", "--signal=KILL", "postgresql@15-main.service")
+
+
+def kill_worker(place: Place, run: Run) -> None:
+    """One worker is gone at once, and again whenever it is back, five times."""
+    for _ in range(5):
+        if run.poll() is not None:
+            return
+        place.inside("kill", "-KILL", *place.pid_of("server.js")[:1])
+        time.sleep(1)
+
+
+def reboot(place: Place, _: Run) -> None:
+    """The host is started anew."""
+    subprocess.run(["podman", "restart", "--time", "5", place.container], check=True, capture_output=True)
+
+
+def interrupt(_: Place, run: Run) -> None:
+    """The user presses Ctrl-C."""
+    run.send_signal(signal.SIGINT)
+
+
+def interrupt_twice(_: Place, run: Run) -> None:
+    """The user presses Ctrl-C, and again while the host is brought back."""
+    run.send_signal(signal.SIGINT)
+    time.sleep(1.5)
+    run.send_signal(signal.SIGINT)
+
+
+def terminate(_: Place, run: Run) -> None:
+    """SIGTERM, as a service manager would."""
+    run.send_signal(signal.SIGTERM)
+
+
+def fill_controller(place: Place, run: Run) -> None:
+    """The disk of the records is full until the tuner has ended."""
+    filling = place.results / "filling"
+    with filling.open("wb") as file:
+        try:
+            while True:
+                file.write(bytes(65536))
+                file.flush()
+        except OSError:
+            pass
+    run.wait(LIMIT_S)
+    filling.unlink()
+
+
+FAULTS: dict[str, Fault] = {
+    "killed": kill_tuner,
+    "group killed": kill_group,
+    "playbook killed": kill_playbook,
+    "ssh cut": cut_ssh,
+    "pm2 killed": kill_daemon,
+    "database killed": kill_database,
+    "worker killed": kill_worker,
+    "host restarted": reboot,
+    "Ctrl-C": interrupt,
+    "Ctrl-C twice": interrupt_twice,
+    "SIGTERM": terminate,
+    "controller's disk full": fill_controller,
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came of one fault.
+
+    Attributes:
+        fault: Its name.
+        at_s: When it struck, from the first trial on, in seconds.
+        exit_code: How the run ended; negative where a signal ended it.
+        restored_s: When the host ran again what it had run, from the fault on; None where it did not.
+        sent: Requests of the client.
+        lost: Those that got no good answer.
+        wrong: What was not as it should be, or "".
+    """
+
+    fault: str
+    at_s: float
+    exit_code: int | None
+    restored_s: float | None
+    sent: int
+    lost: int
+    wrong: str
+
+
+def fingerprint(inventory: Path) -> str:
+    """What the bytes of the inventory come to."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in inventory.rglob("*") if path.is_file()):
+        digest.update(path.as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def is_as_it_was(place: Place, url: str, instances: int) -> bool:
+    """Whether the host runs so many workers, all of them well, answers, and is not locked."""
+    listed = place.inside(
+        *("runuser", "-u", "strapi", "--", "env", "PM2_HOME=/srv/strapi/pm2", "HOME=/srv/strapi"),
+        *("PATH=/srv/strapi/current/.node-bin:/usr/bin:/bin", "sh", "-c"),
+        "test -s /srv/strapi/pm2/pm2.pid && kill -0 $(cat /srv/strapi/pm2/pm2.pid) "
+        "&& test ! -e /run/lock/strapi-tuner && /opt/pm2/node_modules/.bin/pm2 -s jlist",
+    )
+    try:
+        states = [one["pm2_env"]["status"] for one in json.loads(listed[listed.index("[") :])]
+    except ValueError:
+        return False
+    if states != ["online"] * instances:
+        return False
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=5)
+    try:
+        connection.request("GET", "/_health", headers={"Connection": "close"})
+        return connection.getresponse().status == http.client.NO_CONTENT
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def wait_for_trial(place: Place, run: Run, known: set[Path]) -> None:
+    """Wait until a run has begun to change the host."""
+    deadline = time.monotonic() + BEGIN_LIMIT_S
+    while not [path for path in place.results.glob("*/*/steps.jsonl") if path not in known]:
+        if run.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"the run did not begin: exit code {run.poll()}")
+        time.sleep(0.1)
+
+
+def strike(place: Place, name: str, at_s: float, url: str, instances: int) -> Seen:
+    """Start a run, let a fault strike, and see what comes of it."""
+    before = fingerprint(place.inventory)
+    known = set(place.results.glob("*/*/steps.jsonl"))
+    command = place.tuner(
+        *("recommend", "--no-write", "--candidates", "1-3", "--duration", "2", "--connections", "20"),
+        *("--effort", "thorough", "--keep-disturbed", "--live"),
+    )
+    with (
+        Client(url) as client,
+        Path(place.results.parent, "output").open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=output) as run,
+    ):
+        wait_for_trial(place, run, known)
+        time.sleep(at_s)
+        struck = time.monotonic()
+        FAULTS[name](place, run)
+        restored_s = None
+        while time.monotonic() < struck + LIMIT_S:
+            if run.poll() is not None and is_as_it_was(place, url, instances):
+                restored_s = time.monotonic() - struck
+                break
+            time.sleep(POLL_S)
+        run.wait(LIMIT_S)
+    wrong = [] if restored_s is not None else ["not as it was"]
+    if fingerprint(place.inventory) != before:
+        wrong.append("the inventory is another")
+    done = subprocess.run(place.tuner("restore"), capture_output=True, text=True, check=False)
+    if done.returncode or list(place.results.glob("*/unfinished.json")):
+        wrong.append(f"restore: {done.stderr.strip()}")
+    elif not is_as_it_was(place, url, instances):
+        wrong.append("not as it was after restore")
+    return Seen(name, at_s, run.returncode, restored_s, client.sent, client.lost, "; ".join(wrong))
+
+
+def table(seen: list[Seen]) -> str:
+    """A row for each fault."""
+    form = "{:<24} {:>5} {:>9} {:>9} {:>8} {:>8} {:>6} {:>10}  {}"
+    lines = [form.format("fault", "times", "restored", "median s", "worst s", "asked", "lost", "exit codes", "wrong")]
+    for name in dict.fromkeys(one.fault for one in seen):
+        rows = [one for one in seen if one.fault == name]
+        times = [one.restored_s for one in rows if one.restored_s is not None]
+        codes = ",".join(str(code) for code in sorted({one.exit_code for one in rows if one.exit_code is not None}))
+        lines.append(
+            form.format(
+                name,
+                len(rows),
+                len(times),
+                f"{statistics.median(times):.1f}" if times else "-",
+                f"{max(times):.1f}" if times else "-",
+                sum(one.sent for one in rows),
+                sum(one.lost for one in rows),
+                codes,
+                "; ".join(sorted({one.wrong for one in rows if one.wrong})) or "-",
+            )
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Let faults strike, and print what came of them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--inventory", type=Path, required=True)
+    parser.add_argument("--container", required=True)
+    parser.add_argument("--runs", nargs=2, action="append", metavar=("TIMES", "FAULT"), required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--raw", type=Path, help="file that gets one JSON object for each fault")
+    options = parser.parse_args()
+    draw = random.Random(options.seed)  # noqa: S311 moments, and no secrets
+    with assembly.open_session(options.host, options.inventory, verbose=False) as session:
+        found = session.target.inspect().deployment
+        url = f"http://{session.variables['ansible_host']}:{urlsplit(found.url).port}"
+    seen: list[Seen] = []
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        results = Path(folder) / "results"
+        results.mkdir()
+        small = any(name == "controller's disk full" for _, name in options.runs)
+        if small:  # nothing but the records is on it
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(results)], check=True)
+        try:
+            place = Place(options.host, options.inventory.absolute(), options.container, results)
+            for times, name in options.runs:
+                for _ in range(int(times)):
+                    one = strike(place, name, draw.uniform(0, SPAN_S), url, found.instances)
+                    seen.append(one)
+                    print(f"{len(seen):>3} {one}", flush=True)
+                    if options.raw:
+                        with options.raw.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(one.__dict__) + "\n")
+        finally:
+            if small:
+                subprocess.run(["umount", str(results)], check=True)
+    print(table(seen))
+    print(json.dumps({"faults": len(seen), "wrong": sum(bool(one.wrong) for one in seen)}))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("ANSIBLE_HOST_KEY_CHECKING", "true")
+    main()
