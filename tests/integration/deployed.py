@@ -130,6 +130,7 @@ strapi:
     ansible_async_dir: {root}/ansible/async
     strapi_user: ""
     lease_dir: {root}/lock
+    lease_grace_s: 10
     nodejs_dir: {root}/nodejs
     pm2_dir: {root}/pm2
     pm2_npm_cache: {CACHE}/npm

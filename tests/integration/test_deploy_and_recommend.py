@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
 
 import httpx
+import psutil
 import pytest
 from deployed import HOST, DeployedHost, changed_tasks, make_host
 from strict_load import StrictLoad
@@ -134,6 +137,89 @@ def test_interrupt_during_a_trial_leaves_the_original_count(host: DeployedHost) 
     assert "brought back" in errors
     assert host.workers_online() == 2
     assert not host.written.exists()
+
+
+def run_to_trial(host: DeployedHost, command: list[str], trial: int) -> subprocess.Popen[str]:
+    """Start a run in a process group of its own, and return once a trial of it has begun."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=host.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stderr is not None
+    # The first trial runs one instance, so that by the second one the host has left its original count.
+    assert any(line.startswith(f"trial {trial} of about") for line in process.stderr), process.poll()
+    return process
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """End a run and all that it has started here, with no chance to put anything right."""
+    with process:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_host_whose_run_was_killed_brings_itself_back(host: DeployedHost) -> None:
+    process = run_to_trial(host, host.tuner_command("recommend", *QUICK, *results(host)), 2)
+    watchdog = psutil.Process(int((host.root / "lock" / "watchdog.pid").read_text()))
+    kill_group(process)
+    watchdog.wait(INTERRUPT_LIMIT_S * 2)
+    assert host.workers_online() == 2
+    assert not (host.root / "lock").exists()
+    assert (
+        "its holder is gone: the application runs in 2 instances again" in (host.root / "app/pm2/lease.log").read_text()
+    )
+    status = json.loads(host.tuner("status", "--json", *results(host)).stdout)
+    assert (status["hosts"][0]["instances"], status["hosts"][0]["lock"]) == (2, "")
+    assert status["hosts"][0]["unfinished"].startswith("the recommend of ")
+    done = host.tuner("restore", *results(host))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{HOST} runs 2 instances again, as before the recommend of ")
+    assert host.workers_online() == 2
+    assert host.tuner("restore", *results(host)).stdout.startswith(f"Nothing is to be restored on {HOST}")
+
+
+def test_a_run_that_was_killed_is_taken_back_at_once_where_its_records_are(host: DeployedHost) -> None:
+    kill_group(run_to_trial(host, host.tuner_command("recommend", *QUICK, *results(host)), 2))
+    elsewhere = ("--results", str(host.root / "elsewhere"))
+    refused = host.tuner("recommend", "--no-write", *QUICK, *elsewhere)
+    assert refused.returncode == 2
+    assert re.search(rf"{HOST} is locked by \w+ on \S+ \(pid \d+\) since .*, for recommend; wait", refused.stderr)
+    deploy = host.playbook("deploy.yml")
+    assert deploy.returncode == 2
+    assert re.search(r"the host is locked by .*, for recommend", deploy.stdout)
+    done = host.tuner("restore", *results(host))
+    assert done.returncode == 0, done.stderr
+    assert host.workers_online() == 2
+    assert not (host.root / "lock").exists()
+
+
+def test_of_a_deploy_and_two_runs_at_once_one_works_and_the_others_are_told_who_does(host: DeployedHost) -> None:
+    commands = [
+        ["ansible-playbook", "-i", str(host.inventory), "deploy.yml"],
+        *(
+            host.tuner_command("recommend", "--no-write", *QUICK, "--results", str(host.root / name))
+            for name in ("one", "two")
+        ),
+    ]
+    many = [
+        subprocess.Popen(
+            command, cwd=ROOT, env=host.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for command in commands
+    ]
+    outputs = [one.communicate()[0] for one in many]
+    codes = [one.returncode for one in many]
+    assert 0 in codes, outputs
+    for code, output in zip(codes, outputs, strict=True):
+        assert code == 0 or re.search(r"is locked by \w+ on \S+ \(pid \d+\) since ", output), output
+    assert len([code for code in codes if code]) >= 1
+    assert host.workers_online() == 2
+    assert not (host.root / "lock").exists()
 
 
 def test_recommend_writes_the_number_and_runs_it(host: DeployedHost) -> None:
