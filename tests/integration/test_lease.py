@@ -159,7 +159,8 @@ def test_check_mode_takes_nothing_and_fails_for_nobody(leased: Leased) -> None:
     assert leased.done("taken", id="other", _ansible_check_mode=True)["lock"]["user"] == "jane"
 
 
-def test_one_of_many_gets_the_lock(leased: Leased) -> None:
+@pytest.mark.parametrize("left_behind", [False, True], ids=["free", "left behind"])
+def test_one_of_many_gets_the_lock(leased: Leased, *, left_behind: bool) -> None:
     """Processes that begin at once: a line on their standard input is the start."""
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import host_lease; sys.stdin.readline()\n"
@@ -169,6 +170,10 @@ def test_one_of_many_gets_the_lock(leased: Leased) -> None:
         "except host_lease.LeaseError: print(False)\n"
     )
     library = str(ROOT / "roles/lease/library")
+    if left_behind:
+        leased.done("taken", time_s=60.0)
+        for path in (leased.directory / "renewed", leased.directory):
+            os.utime(path, (1, 1))
     many = [
         subprocess.Popen(
             [sys.executable, "-c", script, library, str(leased.directory), f"id-{number}"],
@@ -176,13 +181,13 @@ def test_one_of_many_gets_the_lock(leased: Leased) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        for number in range(8)
+        for number in range(12)
     ]
     for one in many:
         assert one.stdin is not None
         one.stdin.write("\n")
         one.stdin.flush()
-    assert sorted(one.communicate()[0].strip() for one in many) == ["False"] * 7 + ["True"]
+    assert sorted(one.communicate()[0].strip() for one in many) == ["False"] * 11 + ["True"]
 
 
 def test_a_lock_that_was_left_behind_is_taken_over_and_told(leased: Leased) -> None:
@@ -195,9 +200,17 @@ def test_a_lock_that_was_left_behind_is_taken_over_and_told(leased: Leased) -> N
     assert (result["taken_over"]["user"], result["taken_over"]["purpose"]) == ("jane", "recommend")
 
 
+def test_a_lock_that_says_nothing_yet_is_not_taken_over_at_once(leased: Leased) -> None:
+    leased.directory.mkdir()
+    assert leased.refused("taken").startswith("the host is locked by unknown on unknown")
+    os.utime(leased.directory, (1, 1))
+    assert leased.done("taken")["held"]
+
+
 def test_what_stands_in_the_way_of_the_lock_is_said(leased: Leased) -> None:
-    message = leased.refused("taken", dir="/proc/strapi-tuner")
-    assert message == "/proc/strapi-tuner cannot be made: No such file or directory; set lease_dir"
+    for where in ("/proc/strapi-tuner", "/nowhere/strapi-tuner"):
+        message = leased.refused("taken", dir=where)
+        assert message == f"{where} cannot be made: No such file or directory; set lease_dir"
     message = leased.refused("taken", restore=leased.restore(1), watchdog_dir="/nowhere")
     assert re.fullmatch(r"the watchdog of the lock cannot be started: .*/nowhere/watchdog\.py.*", message)
     assert not leased.directory.exists()

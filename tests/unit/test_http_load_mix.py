@@ -12,6 +12,7 @@ import pytest
 from truth_server import OK, Arrival, Server, always, errors_of, http_load, params, run
 
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n"
+FAILED = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 MOVED = b"HTTP/1.1 301 Moved Permanently\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -54,6 +55,25 @@ def test_a_file_ends_the_load_early(tmp_path: Path) -> None:
     assert load["total"]["ok"] == load["measured"]["ok"] == len(server.arrivals) >= 50
     assert load["total"]["errors"] == 0
     assert load["duration_s"] < 600
+
+
+def test_a_load_ends_once_too_much_of_it_fails() -> None:
+    async def answer(_server: Server, arrival: Arrival) -> tuple[bytes, bool]:
+        return (OK if arrival.number % 10 else FAILED), True
+
+    load, _ = run(answer, max_error_share=0.05, warmup_s=0, duration_s=600)
+    assert load["total"]["requests"] >= 100
+    assert load["total"]["errors"] > 0.05 * load["total"]["requests"]
+    assert load["duration_s"] < 600
+
+
+def test_a_load_goes_on_while_few_of_it_fail() -> None:
+    async def answer(_server: Server, arrival: Arrival) -> tuple[bytes, bool]:
+        return (OK if arrival.number % 50 else FAILED), True
+
+    load, _ = run(answer, max_error_share=0.05, count=1000)
+    assert load["total"]["requests"] == 1000
+    assert 0 < load["total"]["errors"] <= 50
 
 
 # Weights

@@ -136,7 +136,10 @@ class Watch:
             for path in self.restore["remove"]:
                 Path(path).unlink(missing_ok=True)
             self.log(f"{reason}: the application runs in {done['after']} instances again (it ran in {done['before']})")
-            shutil.rmtree(self.directory, ignore_errors=True)
+            # Away at once, so that nobody finds half of it.
+            gone = self.directory.with_name(f".{self.directory.name}.{os.getpid()}")
+            self.directory.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
 
     def log(self, message: str) -> None:
         """Note what happens in the system's log, and in a file that stays where that is not read."""

@@ -89,6 +89,7 @@ held:
   returned: always
 """
 
+import fcntl
 import json
 import os
 import pwd
@@ -96,6 +97,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -112,6 +115,8 @@ DETACHED = "--detached"
 # Python's own start, on a host that is busy.
 WATCHDOG_START_S = 20.0
 POLL_S = 0.05
+# A lock that says nothing is one that is being made, or was when its maker was killed.
+UNFILLED_S = 60.0
 UNKNOWN = "unknown"
 
 
@@ -168,7 +173,7 @@ def look(directory: Path) -> dict[str, Any] | None:
     try:
         time_s = float(read_text(directory / RENEWED).split()[0])
     except (ValueError, IndexError):
-        time_s = 0.0
+        time_s = UNFILLED_S
     renewed_s = max(0.0, time.time() - renewed)
     watched = is_watched(directory)
     stale = "" if watched or renewed_s <= time_s else f"not renewed for {renewed_s:.0f} s"
@@ -220,31 +225,43 @@ class Lease:
         Raises:
             LeaseError: When somebody else holds it.
         """
-        left = None
-        while not self.is_held():
+        with self.alone():
+            left = look(self.directory)
+            if self.is_held():
+                left = None
+                self.renew()
+                if self.options["restore"]:
+                    self.note_restore()
+            else:
+                if left and (not left["stale"] or left["instances"] is not None):
+                    raise LeaseError(self.refusal(left))
+                if left:
+                    self.remove()
+                self.make()
+        if self.options["restore"] and not is_watched(self.directory):
             try:
-                self.directory.mkdir(mode=0o755)
-            except FileExistsError:
-                found = look(self.directory)
-                if found is None:  # gone meanwhile
-                    continue
-                if not found["stale"] or found["instances"] is not None:
-                    raise LeaseError(self.refusal(found)) from None
-                left = found
-                shutil.rmtree(self.directory, ignore_errors=True)
-                if self.directory.exists():
-                    raise LeaseError(f"{self.refusal(found)}; {self.directory} cannot be removed") from None
-                continue
-            except OSError as error:
-                raise LeaseError(f"{self.directory} cannot be made: {error.strerror}; set lease_dir") from None
-            self.fill()
-            return left
-        self.renew()
-        if self.options["restore"]:
-            self.note_restore()
-            if not is_watched(self.directory):
                 self.watch()
+            except BaseException:
+                self.release()
+                raise
         return left
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep others from taking, releasing and breaking the lock meanwhile.
+
+        Raises:
+            LeaseError: When the directory above it cannot be opened.
+        """
+        try:
+            handle = os.open(self.directory.parent, os.O_RDONLY)
+        except OSError as error:
+            raise LeaseError(f"{self.directory} cannot be made: {error.strerror}; set lease_dir") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
     def refusal(self, found: dict[str, Any]) -> str:
         """Why it cannot be had."""
@@ -255,8 +272,12 @@ class Lease:
             )
         return f"the host is locked by {describe(found)}"
 
-    def fill(self) -> None:
-        """Say in the lock who holds it, and have it watched."""
+    def make(self) -> None:
+        """Make the lock, and say in it who holds it."""
+        try:
+            self.directory.mkdir(mode=0o755)
+        except OSError as error:
+            raise LeaseError(f"{self.directory} cannot be made: {error.strerror}; set lease_dir") from None
         holder = {**self.options["holder"], "since": datetime.now(UTC).isoformat(timespec="seconds")}
         replace_text(self.directory / HOLDER, json.dumps(holder) + "\n")
         self.renew()
@@ -266,12 +287,6 @@ class Lease:
         replace_text(self.directory / ID, self.options["id"] + "\n")
         for path in (self.directory / HOLDER, self.directory / ID, self.directory):
             self.own(path)
-        if self.options["restore"]:
-            try:
-                self.watch()
-            except BaseException:
-                shutil.rmtree(self.directory, ignore_errors=True)
-                raise
 
     def note_restore(self) -> None:
         """Say what is to be brought back."""
@@ -300,10 +315,22 @@ class Lease:
             time.sleep(POLL_S)
 
     def release(self) -> None:
-        """Remove it; the watchdog ends when it sees that."""
-        shutil.rmtree(self.directory, ignore_errors=True)
-        if self.directory.exists():
-            raise LeaseError(f"{self.directory} cannot be removed; remove it as the user who owns it")
+        """Let go of it; the watchdog ends when it sees that."""
+        with self.alone():
+            self.remove()
+
+    def remove(self) -> None:
+        """Take it away at once, and then what is in it."""
+        gone = self.directory.with_name(f".{self.directory.name}.{os.getpid()}")
+        try:
+            self.directory.rename(gone)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise LeaseError(
+                f"{self.directory} cannot be removed: {error.strerror}; remove it as who owns it"
+            ) from None
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def act(options: dict[str, Any], *, check_mode: bool) -> dict[str, Any]:
