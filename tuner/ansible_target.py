@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import ansible_runner
+from pydantic import TypeAdapter
 
-from tuner import loads
+from tuner import extra_vars, loads, reports
 from tuner.errors import LOCKED_REMEDY, HostError, InputError, InterruptedByUserError, RestoreError
 from tuner.interruption import Interruption
+from tuner.journal import PRIVATE, PRIVATE_FILE
 from tuner.model import Deployment, HostCapacity, Inspection, Load, Lock, ProjectWarning, Report
 from tuner.project import ansible_environment
 
@@ -69,8 +70,9 @@ class Outcome:
         if kind == "runner_on_ok":
             task = str(data.get("task"))
             self.task_s[task] = self.task_s.get(task, 0.0) + float(data.get("duration") or 0.0)
-            if task == REPORT_TASK:
-                self.report = dict((data.get("res") or {}).get("msg") or {})
+            message = (data.get("res") or {}).get("msg")
+            if task == REPORT_TASK and isinstance(message, dict):  # tasks of the user may have this name too
+                self.report = message
         elif kind in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
             result = _failed_result(data)
             if kind == "runner_on_unreachable" and not self.unreachable:
@@ -130,7 +132,7 @@ class AnsibleTarget:
 
     def inspect(self) -> Inspection:
         """Look at the host and the application; see Target."""
-        return to_inspection(self._host, self._run("inspect.yml"))
+        return to_inspection(self._host, self._checked(self._run("inspect.yml"), reports.INSPECT))
 
     def lock(self, lease: str, purpose: str, instances: int) -> None:
         """Take the lock of the host; see Target."""
@@ -145,9 +147,10 @@ class AnsibleTarget:
     def check(self, load: Load) -> Report:
         """Send each request once; see Target."""
         try:
-            return self._run("check.yml", _requests(load))
+            report = self._run("check.yml", _requests(load))
         except HostError as error:  # nothing was touched, and the answers themselves are in the report
             raise InputError(error.message, remedy=error.remedy) from error
+        return self._checked(report, reports.CHECK)
 
     def seed(self, path: str, entries: Sequence[dict[str, str]]) -> Report:
         """Add entries to a collection and count them; see tuner.seed.Seedable."""
@@ -159,7 +162,7 @@ class AnsibleTarget:
             "load_ask_connections": SEED_CONNECTIONS,
             "load_timeout_s": SEED_TIMEOUT_S,
         }
-        return self._run("seed.yml", variables)
+        return self._checked(self._run("seed.yml", variables), reports.SEED)
 
     def trial(self, candidate: Mapping[str, object], load: Load) -> Report:
         """Measure one candidate; see Target."""
@@ -174,7 +177,7 @@ class AnsibleTarget:
         }
         instances = int(str(candidate["strapi_instances"]))
         longest_s = load.warmup_cold_s + load.duration_s + instances * LEASE_BOOT_S
-        report = self._run("trial.yml", variables, longest_s=longest_s)
+        report = self._checked(self._run("trial.yml", variables, longest_s=longest_s), reports.TRIAL)
         switched_s = report["task_s"].get(SWITCH_TASK, 0.0)
         return {**report, "switched_s": switched_s, "load": loads.merge(report["hosts"], report["loads"])}
 
@@ -195,6 +198,9 @@ class AnsibleTarget:
     def deploy(self) -> None:
         """Roll the inventory out; see Target."""
         self._run("deploy.yml", needs_report=False, can_stop=False, longest_s=LEASE_DEPLOY_S)
+
+    def _checked(self, report: Report, kind: TypeAdapter[Any]) -> Report:
+        return reports.check(self._host, report, kind)
 
     def _run(
         self,
@@ -221,8 +227,9 @@ class AnsibleTarget:
         with tempfile.TemporaryDirectory(prefix="tuner-") as private:
             # In a file, and not in the arguments of a process, which have a limit and can be seen by everyone.
             given = Path(private) / "env" / "extravars"
-            given.parent.mkdir()
-            given.write_text(json.dumps({**(variables or {}), **lease}), encoding="utf-8")
+            given.parent.mkdir(mode=PRIVATE)
+            given.touch(mode=PRIVATE_FILE)
+            given.write_text(extra_vars.dump({**(variables or {}), **lease}), encoding="utf-8")
             runner = ansible_runner.run(
                 private_data_dir=private,
                 project_dir=str(self._project),
@@ -246,7 +253,8 @@ class AnsibleTarget:
 
     def _failure(self, playbook: str, outcome: Outcome) -> HostError | InputError:
         if outcome.holder:
-            return InputError(f"{self._host} is locked by {to_lock(outcome.holder)}", remedy=LOCKED_REMEDY)
+            holder = self._checked(outcome.holder, reports.LOCK)
+            return InputError(f"{self._host} is locked by {to_lock(holder)}", remedy=LOCKED_REMEDY)
         if outcome.unreachable:
             hint = UNREACHABLE_HINT.format(inventory=self._inventory, host=outcome.unreachable)
             return HostError(f"{outcome.unreachable} cannot be reached: {outcome.failure}", remedy=hint)
@@ -261,15 +269,15 @@ def _requests(load: Load) -> dict[str, Any]:
 def to_lock(seen: Mapping[str, Any]) -> Lock:
     """Turn what host_lease says of the lock into a record."""
     return Lock(
-        user=str(seen["user"]),
-        controller=str(seen["controller"]),
+        user=seen["user"],
+        controller=seen["controller"],
         pid=seen["pid"],
-        purpose=str(seen["purpose"]),
-        since=str(seen["since"]),
-        renewed_s=float(seen["renewed_s"]),
-        time_s=float(seen["time_s"]),
-        watchdog=bool(seen["watchdog"]),
-        stale=str(seen["stale"]),
+        purpose=seen["purpose"],
+        since=seen["since"],
+        renewed_s=seen["renewed_s"],
+        time_s=seen["time_s"],
+        watchdog=seen["watchdog"],
+        stale=seen["stale"],
         instances=seen["instances"],
     )
 

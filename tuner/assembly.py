@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 from tuner import candidates
 from tuner.ansible_target import GRACE_S, AnsibleTarget
 from tuner.answers import check_paths
@@ -25,6 +27,7 @@ from tuner.recommend import Request
 from tuner.report import ConsoleProgress, make_console
 from tuner.settings import parse_variants
 from tuner.slo import parse_slo
+from tuner.wording import printable
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,10 @@ def open_session(host: str, source: Path | None, *, verbose: bool) -> Iterator[S
     variables = inventory.host_vars(host)
     console = make_console(stderr=True)
 
-    def show(line: str) -> None:
-        console.print(line, markup=False, style="dim")
+    def show(output: str) -> None:
+        for line in output.splitlines():
+            # Ansible's colours go, and whatever else a host wants the terminal to do is shown instead.
+            console.print(printable(Text.from_ansi(line).plain, len(line)), style="dim")
 
     with Interruption() as interruption, ConsoleProgress(console) as progress:
         target = AnsibleTarget(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from tuner.errors import InputError
 from tuner.model import BYTES_PER_MIB, Bound, Deployment, HostCapacity, Plan
@@ -16,6 +17,7 @@ MEMORY_GROWTH = 1.3
 CONNECTIONS_KEPT_INSTANCES = 2
 # Beyond so many workers a CPU, only switching between them grows.
 MOST_PER_CPU = 4
+COUNTS = re.compile(r"\s*(\d{1,4})(?:\s*-\s*(\d{1,4}))?\s*", re.ASCII)
 # Unless more are asked for: a worker that waits for its database leaves its CPU to another.
 USUAL_MORE, USUAL_PER_CPU = 2, 1.25
 
@@ -71,7 +73,7 @@ def parse_counts(text: str) -> tuple[int, ...]:
     """
     counts: set[int] = set()
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,4})(?:\s*-\s*(\d{1,4}))?\s*", part)
+        match = COUNTS.fullmatch(part)
         if match is None:
             raise InputError(
                 f"candidates {text!r}: {part.strip() or 'an empty entry'!r} is no instance count",
@@ -85,6 +87,24 @@ def parse_counts(text: str) -> tuple[int, ...]:
             )
         counts.update(range(first, last + 1))
     return tuple(sorted(counts))
+
+
+def check_within(bounds: Sequence[Bound], count: int) -> None:
+    """Refuse to try more instances than there may be.
+
+    Args:
+        bounds: The tightest first.
+        count: How many are asked for.
+
+    Raises:
+        InputError: When that is above a bound.
+    """
+    tightest = bounds[0]
+    if count > tightest.limit:
+        raise InputError(
+            f"candidate {count} is above the bound of {tightest.limit} instances: {tightest.reason}",
+            remedy=f"ask for candidates up to {tightest.limit}",
+        )
 
 
 def usual_bound(cpu_budget: float) -> Bound:
@@ -108,11 +128,7 @@ def plan(capacity: HostCapacity, deployment: Deployment, *, requested: tuple[int
     bounds = find_bounds(capacity, deployment)
     tightest = bounds[0]
     if requested:
-        if max(requested) > tightest.limit:
-            raise InputError(
-                f"candidate {max(requested)} is above the bound of {tightest.limit} instances: {tightest.reason}",
-                remedy=f"ask for candidates up to {tightest.limit}",
-            )
+        check_within(bounds, max(requested))
         return Plan(candidates=requested, bounds=bounds)
     usual = usual_bound(capacity.cpu_budget)
     counts = set(range(1, min(usual.limit, tightest.limit) + 1))

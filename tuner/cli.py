@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -16,6 +14,8 @@ import click
 
 from tuner import __version__
 from tuner.errors import InputError, TunerError
+from tuner.options import Connections, Duration, Percentage, Real, SomePath, Whole
+from tuner.wording import printable
 
 DEFECT_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 130
@@ -33,60 +33,6 @@ Exit codes:
 """
 
 
-class Percentage(click.ParamType[float]):
-    """A share written as `5%` or `0.05`, between 0 and 1 and neither of them."""
-
-    name = "percentage"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 click's own signature
-        """Read it."""
-        if isinstance(value, float):
-            return value
-        try:
-            text = str(value).strip()
-            share = float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
-        except ValueError:
-            share = -1.0
-        if not 0 < share < 1:
-            self.fail(f"{value!r} is no share between 0 and 100%; write for example 5%", param, ctx)
-        return share
-
-
-class Seconds(click.FloatRange):
-    """A number of seconds within a range; click's own range lets nan through."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 click's own signature
-        """Read it."""
-        seconds = float(super().convert(value, param, ctx))
-        if math.isnan(seconds):
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return seconds
-
-
-class Duration(click.ParamType[float]):
-    """A time written as `90s`, `10m`, `1.5h` or in plain seconds."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 click's own signature
-        """Read it."""
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value).strip())
-        seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
-        if not seconds:
-            self.fail(f"{value!r} is no time; write for example 90s or 10m", param, ctx)
-        return seconds
-
-
-class Connections(click.IntRange):
-    """A number of connections, or `auto`, which is None."""
-
-    name = "number or auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 click's own signature
-        """Read it."""
-        return None if value == "auto" else super().convert(value, param, ctx)
-
-
 def host_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say which host is meant."""
     for option in (
@@ -94,7 +40,7 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "-i",
             "--inventory",
-            type=click.Path(path_type=Path),
+            type=SomePath(),
             help="Inventory file or directory.  [default: Ansible's]",
         ),
         click.option("--host", required=True, help="Host of the inventory."),
@@ -107,7 +53,7 @@ def load_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say what load each trial gets."""
     for option in (
         click.option(
-            "--duration", type=Seconds(2, 600), default=20.0, show_default=True, help="Measured seconds of a trial."
+            "--duration", type=Real(2, 600), default=20.0, show_default=True, help="Measured seconds of a trial."
         ),
         click.option(
             "--connections",
@@ -141,7 +87,7 @@ def effort_option(meaning: str) -> Callable[[Callable[..., None]], Callable[...,
 
 results_option = click.option(
     "--results",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=SomePath(file_okay=False),
     help="Directory for the records.  [default: tuner-results]",
 )
 
@@ -217,7 +163,7 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
 @click.option("--slo", metavar="P=TIME", help="Latency that must be kept, such as p99=250ms, or no count is chosen.")
 @click.option(
     "--rate",
-    type=click.FloatRange(0.1, 1_000_000),
+    type=Real(0.1, 1_000_000),
     help="Requests per second at which it must be kept.  [default: 70% of what the candidate can do]",
 )
 @click.option(
@@ -228,7 +174,7 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
     help="Choose the smallest count near the best throughput, or that keeps --slo at --rate with 20% headroom.",
 )
 @click.option("--resume", metavar="RUN", help="Go on with a run that was stopped, named by its directory of records.")
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed of the sampling.  [default: a new one, noted]")
+@click.option("--seed", type=Whole(0, 2**31 - 1), help="Seed of the sampling.  [default: a new one, noted]")
 @click.option(
     "--tolerance",
     type=Percentage(),
@@ -326,7 +272,7 @@ def compare(
 @host_options
 @click.option(
     "--count",
-    type=click.IntRange(1, 1_000_000),
+    type=Whole(1, 1_000_000),
     default=1000,
     show_default=True,
     help="How many entries there should be.",
@@ -384,9 +330,7 @@ def restore(host: str, inventory: Path | None, results: Path | None, *, break_lo
 
 @cli.command()
 @click.option("--host", help="One host alone, and who holds its lock now.  [default: all that have records]")
-@click.option(
-    "-i", "--inventory", type=click.Path(path_type=Path), help="Inventory file or directory.  [default: Ansible's]"
-)
+@click.option("-i", "--inventory", type=SomePath(), help="Inventory file or directory.  [default: Ansible's]")
 @results_option
 @click.option("-v", "--verbose", is_flag=True, help="Show Ansible's own output on standard error.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
@@ -418,7 +362,7 @@ def status(host: str | None, inventory: Path | None, results: Path | None, *, ve
 
 @cli.command()
 @click.argument("hosts", type=click.File("r"))
-@click.option("--runs", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs on each host.")
+@click.option("--runs", type=Whole(1, 1000), default=1, show_default=True, help="Runs on each host.")
 @click.option(
     "--method",
     type=click.Choice(["tuner", "article", "vcpus", "max", "optuna"]),
@@ -475,5 +419,5 @@ def main() -> None:
 
 def _end(message: str, exit_code: int) -> None:
     click.secho("Error: ", fg="red", err=True, nl=False)
-    click.echo(message, err=True)
+    click.echo(printable(message), err=True)
     sys.exit(exit_code)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tuner import answers, paired
+from tuner import answers, candidates, paired
 from tuner.decide import summarise
 from tuner.errors import LimitError, UnresolvedError
 from tuner.leaving import (
@@ -112,6 +112,7 @@ def compare(request: CompareRequest, actors: Actors) -> Comparison:
         inspection = actors.target.inspect()
         require_unlocked(inspection)
         require_application(inspection)
+        _check_counts(request.variants, inspection)
         require_quiet(inspection, live=request.live)
         answers.check_answers(actors.target.check(request.load))
         actors.interruption.check()
@@ -119,6 +120,13 @@ def compare(request: CompareRequest, actors: Actors) -> Comparison:
         found = _measure_and_restore(request, inspection, actors)
         actors.journal.close_run(to_summary(found))
         return found
+
+
+def _check_counts(variants: Sequence[Variant], inspection: Inspection) -> None:
+    bounds = candidates.find_bounds(inspection.capacity, inspection.deployment)
+    for variant in variants:
+        if VARIABLE in variant.variables:
+            candidates.check_within(bounds, int(str(variant.variables[VARIABLE])))
 
 
 def _measure_and_restore(request: CompareRequest, inspection: Inspection, actors: Actors) -> Comparison:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tuner.wording import printable
+
 LOCKED_REMEDY = "wait for its end; if nobody is there any more: tuner restore --break-lock"
 
 
@@ -27,7 +29,7 @@ class TunerError(Exception):
 
     def __str__(self) -> str:
         parts = (" ".join(part.split()).rstrip(".") for part in (self.message, self.aftermath, self.remedy))
-        return "; ".join(part for part in parts if part)
+        return printable("; ".join(part for part in parts if part))
 
 
 class InputError(TunerError):

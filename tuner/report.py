@@ -6,10 +6,9 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.table import Table
 from rich.text import Text
@@ -31,10 +30,12 @@ VERDICT_STYLE = {
 }
 
 
-def make_console(*, stderr: bool = False) -> Console:
-    """A console that uses colour on a terminal only, and that honours NO_COLOR."""
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=FILE_WIDTH)
+def make_console(*, stderr: bool = False, file: IO[str] | None = None) -> Console:
+    """A console that uses colour on a terminal only, honours NO_COLOR, and takes every text as it is."""
+    console = Console(stderr=stderr, file=file, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    return console
 
 
 class TimeLeft(ProgressColumn):
@@ -55,7 +56,7 @@ class ConsoleProgress:
         self._console = console
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             TimeLeft(),
             console=console,
@@ -75,13 +76,13 @@ class ConsoleProgress:
 
     def step(self, what: str) -> None:
         """Something that takes seconds begins."""
-        self._bar.update(self._task, description=escape(what), completed=0, total=None, ends_at=None)
+        self._bar.update(self._task, description=what, completed=0, total=None, ends_at=None)
         if not self._console.is_terminal:
-            self._console.print(escape(what))
+            self._console.print(what)
 
     def counted(self, what: str, done: int, total: int) -> None:
         """Something goes on, of which so much is done."""
-        self._bar.update(self._task, description=escape(f"{what} {done}/{total}"), completed=done, total=total)
+        self._bar.update(self._task, description=f"{what} {done}/{total}", completed=done, total=total)
 
     def planned(self, inspection: Inspection, plan: Plan, trials: int, estimate_s: float) -> None:
         """The plan is made: show it."""
@@ -89,7 +90,7 @@ class ConsoleProgress:
 
     def note(self, message: str) -> None:
         """Something that was found out."""
-        self._console.print(message, markup=False)
+        self._console.print(message)
 
     def warn(self, message: str) -> None:
         """Something the user should know."""
@@ -137,7 +138,7 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
     }
     grid = Table.grid(padding=(0, 2))
     for name, value in rows.items():
-        grid.add_row(name, escape(value))
+        grid.add_row(name, value)
     console.print(grid)
     if capacity.assumed:
         console.print("The application does not run, so these are the limits of a process that Ansible started.")
@@ -173,13 +174,12 @@ def print_plan(console: Console, inspection: Inspection, plan: Plan, trials: int
     console.print(
         f"{inspection.host}: {capacity.cpu_budget:g} CPUs ({_limit_in_words(capacity.cpu_limited_by)}), "
         f"{_application_in_words(inspection)} at {found.url}",
-        markup=False,
     )
     console.print(
         f"Candidates {listed(plan.candidates)}; about {plural(trials, 'trial')}, {clock(estimate_s)}. Upper bounds:"
     )
     for bound in plan.bounds:
-        console.print(f"  {bound.limit:>3}  {bound.reason}", markup=False)
+        console.print(f"  {bound.limit:>3}  {bound.reason}")
     if max(plan.candidates, default=1) > 1:
         print_warnings(console, inspection)
 
@@ -205,13 +205,13 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
     if decision.verdict is Verdict.RESOLVED and decision.resolution is not None:
         verdict += f" ±{decision.resolution:.1%}"
     console.print(Text(f"{verdict}  ", style=VERDICT_STYLE[decision.verdict]), end="")
-    console.print(decision.sentence, markup=False)
+    console.print(decision.sentence)
     if decision.remedy:
-        console.print(f"To resolve it: {decision.remedy}.", markup=False)
+        console.print(f"To resolve it: {decision.remedy}.")
     console.print()
     _print_written(console, outcome)
     if outcome.time:
-        console.print(_time_in_words(outcome.time), markup=False)
+        console.print(_time_in_words(outcome.time))
 
 
 def print_comparison(console: Console, found: Comparison) -> None:
@@ -219,15 +219,15 @@ def print_comparison(console: Console, found: Comparison) -> None:
     console.print(_table(list(found.settings.items()), chosen=""))
     for name, setting in found.settings.items():
         if setting.unfit:
-            console.print(f"  {name}: {setting.unfit}", markup=False)
+            console.print(f"  {name}: {setting.unfit}")
         if setting.disturbed:
-            console.print(f"  {name}: {plural(setting.disturbed, 'trial')} disturbed by something else", markup=False)
+            console.print(f"  {name}: {plural(setting.disturbed, 'trial')} disturbed by something else")
     console.print()
-    console.print(found.sentence, markup=False)
+    console.print(found.sentence)
     console.print()
     running = found.inspection.deployment.instances
-    console.print(f"{found.inspection.host} runs {plural(running)} with the settings it had.", markup=False)
-    console.print(f"Records: {found.directory}", markup=False, soft_wrap=True)
+    console.print(f"{found.inspection.host} runs {plural(running)} with the settings it had.")
+    console.print(f"Records: {found.directory}", soft_wrap=True)
 
 
 def print_status(console: Console, found: Sequence[HostStatus]) -> None:
@@ -257,16 +257,15 @@ def _print_written(console: Console, outcome: Outcome) -> None:
     if edit is None:
         console.print(f"Nothing was written; {outcome.inspection.host} runs {plural(outcome.running)}, as before.")
     elif edit.changed:
-        console.print(f"Written to {edit.path}:", markup=False, soft_wrap=True)
-        console.print(edit.diff().rstrip(), markup=False, soft_wrap=True)
+        console.print(f"Written to {edit.path}:", soft_wrap=True)
+        console.print(edit.diff().rstrip(), soft_wrap=True)
         console.print(f"{outcome.inspection.host} runs {plural(outcome.running)}.")
     else:
         console.print(
             f"{edit.path} says so already; {outcome.inspection.host} runs {plural(outcome.running)}.",
-            markup=False,
             soft_wrap=True,
         )
-    console.print(f"Records: {outcome.directory}", markup=False, soft_wrap=True)
+    console.print(f"Records: {outcome.directory}", soft_wrap=True)
 
 
 def _time_in_words(spent: TimeBudget) -> str:
@@ -296,7 +295,7 @@ def _table(named: Sequence[tuple[str, CandidateSummary]], *, chosen: str) -> Tab
     table.add_column("limited by")
     for name, candidate in named:
         mark = "→ " if name == chosen else ""
-        table.add_row(f"{mark}{escape(name)}", *_cells(candidate), style="bold" if mark else None)
+        table.add_row(f"{mark}{name}", *_cells(candidate), style="bold" if mark else None)
     return table
 
 

@@ -20,7 +20,7 @@ from tuner.model import Report, SloResult
 Z_95 = 1.645
 # Less of the schedule than this was sent or answered in time: the rate was not kept.
 RATE_KEPT = 0.98
-SLO_TEXT = re.compile(r"p(\d{1,2}(?:\.\d+)?)\s*[=<]\s*(\d+(?:\.\d+)?)\s*(ms|s)")
+SLO_TEXT = re.compile(r"p(\d{1,2}(?:\.\d+)?)\s*[=<]\s*(\d{1,7}(?:\.\d+)?)\s*(ms|s)", re.ASCII)
 
 
 @dataclass(frozen=True)

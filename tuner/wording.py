@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 
 LONGEST_LIST = 4
+# Of texts that others made.
+LONGEST_TEXT = 2000
 SECONDS_AS_SUCH = 90
 
 
@@ -39,3 +41,9 @@ def percent(log_ratio: float) -> str:
 def duration(seconds: float) -> str:
     """Seconds as `40 s` or `4 min`."""
     return f"{seconds:.0f} s" if seconds < SECONDS_AS_SUCH else f"{seconds / 60:.0f} min"
+
+
+def printable(text: str, most: int = LONGEST_TEXT) -> str:
+    """Text of others, safe to show: what is no printable character is escaped, and what is beyond so many cut off."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:most])
+    return shown if len(text) <= most else f"{shown}... ({len(text)} characters)"

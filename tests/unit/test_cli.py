@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-from tuner import __version__, cli
+from tuner import __version__, cli, options
 from tuner.ansible_target import AnsibleTarget
 
 COMMANDS = ("inspect", "recommend", "restore", "seed", "simulate", "status")
@@ -33,13 +33,13 @@ BAD_USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "tolerance nan": ((*RECOMMEND, "--tolerance", "nan"), "'nan' is no share"),
     "duration too short": ((*RECOMMEND, "--duration", "1.9"), "1.9 is not in the range 2<=x<=600"),
     "duration too long": ((*RECOMMEND, "--duration", "601"), "601.0 is not in the range"),
-    "duration nan": ((*RECOMMEND, "--duration", "nan"), "'nan' is no number of seconds"),
+    "duration nan": ((*RECOMMEND, "--duration", "nan"), "'nan' is no number"),
     "an unknown effort": ((*RECOMMEND, "--effort", "some"), "'some' is not one of 'quick', 'standard', 'thorough'"),
     "a budget without a unit that is known": (
         (*RECOMMEND, "--budget", "10x"),
-        "'10x' is no time; write for example 90s",
+        "'10x' is no time up to a week; write for example 90s",
     ),
-    "a budget of nothing": ((*RECOMMEND, "--budget", "0m"), "'0m' is no time"),
+    "a budget of nothing": ((*RECOMMEND, "--budget", "0m"), "'0m' is no time up to a week"),
     "a negative seed": ((*RECOMMEND, "--seed", "-1"), "-1 is not in the range"),
     "no connection": ((*RECOMMEND, "--connections", "0"), "0 is not in the range 1<=x<=10000"),
     "too many connections": ((*RECOMMEND, "--connections", "10001"), "10001 is not in the range"),
@@ -203,12 +203,12 @@ def test_a_defect_is_one_line_too_unless_asked_for_more(typed: Typed, monkeypatc
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("0.05", 0.05), (" 2.5% ", 0.025), ("1e-3", 0.001)])
 def test_a_tolerance_is_a_share_or_a_percentage(text: str, share: float) -> None:
-    assert cli.Percentage().convert(text, None, None) == pytest.approx(share)
+    assert options.Percentage().convert(text, None, None) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(("text", "number"), [("auto", None), ("1", 1), ("10000", 10_000)])
 def test_connections_are_a_number_or_chosen_by_measurement(text: str, number: int | None) -> None:
-    assert cli.Connections(1, 10_000).convert(text, None, None) == number
+    assert options.Connections(1, 10_000).convert(text, None, None) == number
 
 
 def test_the_program_ends_with_the_exit_code_and_without_a_traceback() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from simulated import NotedProgress, SimulatedTarget, raw_report
 from web import serve
 
@@ -103,7 +102,7 @@ def test_the_better_setting_wins_by_so_much(host: tuple[SetTarget, Go]) -> None:
     assert difference.ratio == pytest.approx(0.1, abs=0.003)
     assert found.sentence.startswith(f"{PANEL[1]} wins over {PANEL[0]}: {PANEL[1]} +")
     text = io.StringIO()
-    report.print_comparison(Console(file=text, width=120), found)
+    report.print_comparison(report.make_console(file=text), found)
     assert "prod1 runs 2 instances with the settings it had." in text.getvalue()
     assert "strapi_serve_admin_panel=false" in text.getvalue()
 

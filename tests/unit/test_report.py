@@ -40,7 +40,7 @@ def outcome(edit: Edit | None = None, *, directory: str = "/results/prod1") -> O
 
 def printed(found: Outcome, *, terminal: bool = False) -> str:
     file = io.StringIO()
-    report.print_outcome(Console(file=file, width=120, highlight=False, force_terminal=terminal), found)
+    report.print_outcome(Console(file=file, width=120, highlight=False, markup=False, force_terminal=terminal), found)
     return file.getvalue()
 
 
@@ -143,7 +143,7 @@ def test_json_is_valid_and_alone(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 def test_the_plan_shows_bounds_and_time() -> None:
     file = io.StringIO()
-    report.print_plan(Console(file=file, width=120), INSPECTION, PLAN, 9, 312.0)
+    report.print_plan(report.make_console(file=file), INSPECTION, PLAN, 9, 312.0)
     lines = file.getvalue().splitlines()
     assert lines[0].startswith("prod1: 2 CPUs (a CPU quota), strapi: 2 instances, release 8c42c2fda145 at http://")
     assert lines[1:] == [
@@ -156,7 +156,7 @@ def test_an_inspection_names_every_limit() -> None:
     file = io.StringIO()
     host = capacity(1.5, memory_limit_bytes=2 * GIB, assumed=True)
     report.print_inspection(
-        Console(file=file, width=120), Inspection("[prod1]", host, deployment(instances=0, unwell=0))
+        report.make_console(file=file), Inspection("[prod1]", host, deployment(instances=0, unwell=0))
     )
     rows = dict(re.split(r"\s{2,}", line.rstrip(), maxsplit=1) for line in file.getvalue().splitlines()[:10])
     assert rows["host"] == "[prod1]"
@@ -179,15 +179,15 @@ def test_what_breaks_with_several_instances_is_shown_where_several_are_tried(
         "  Warning: config/server.ts:7: cron tasks [all] run once in every instance. To mend it, claim a lock.",
     ]
     plan, asked = io.StringIO(), io.StringIO()
-    report.print_plan(Console(file=plan, width=120), inspection, replace(PLAN, candidates=candidates), 9, 312.0)
-    report.print_inspection(Console(file=asked, width=120), inspection)
+    report.print_plan(report.make_console(file=plan), inspection, replace(PLAN, candidates=candidates), 9, 312.0)
+    report.print_inspection(report.make_console(file=asked), inspection)
     assert plan.getvalue().splitlines()[-2:] == expected if shown else "Warning" not in plan.getvalue()
     assert asked.getvalue().splitlines()[-2:] == expected
 
 
 def test_progress_in_a_file_is_plain_lines() -> None:
     file = io.StringIO()
-    with report.ConsoleProgress(Console(file=file, width=120)) as progress:
+    with report.ConsoleProgress(report.make_console(file=file)) as progress:
         progress.step("Looking at [prod1]")
         progress.trial_begins(1, 9, "1 instance", 130.0)
         progress.trial_ended(trial(1, 1, 208.44, settled=False, errors=2, restarts=1), "1 instance")
