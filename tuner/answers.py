@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tuner.errors import InputError
 from tuner.model import Report
+
+# What can be sent as it is; longer ones no server takes.
+PATH = re.compile(r"/[\x21-\x7e]{0,8000}")
+# Characters shown of what is none.
+SHOWN = 80
 
 
 def check_paths(paths: Sequence[str]) -> None:
@@ -19,9 +25,10 @@ def check_paths(paths: Sequence[str]) -> None:
         InputError: When one is no path.
     """
     for path in paths:
-        if not path.startswith("/") or any(character.isspace() for character in path):
+        if not PATH.fullmatch(path):
+            shown = repr(path if len(path) <= SHOWN else f"{path[:SHOWN]}...")
             raise InputError(
-                f"--url {path!r} is no path of the application",
+                f"--url {shown} is no path of the application",
                 remedy="begin it with / and write spaces as %20, for example /api/articles?sort=title",
             )
 
@@ -61,4 +68,4 @@ def failures(load: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if "status" in kinds:
             yield name, f"answers {', '.join(total['status_counts'])}"
         elif kinds:
-            yield name, f"fails ({load['error_samples'][kinds[0]].removeprefix(f'{name}: ')})"
+            yield name, f"fails ({load['error_samples'].get(kinds[0], kinds[0]).removeprefix(f'{name}: ')})"

@@ -17,6 +17,7 @@ from tuner.ansible_target import GRACE_S, AnsibleTarget
 from tuner.answers import check_paths
 from tuner.compare import ROUNDS, CompareRequest
 from tuner.errors import InputError
+from tuner.host_names import check_host_name
 from tuner.interruption import Interruption
 from tuner.inventory import Inventory
 from tuner.journal import Journal
@@ -27,6 +28,7 @@ from tuner.recommend import Request
 from tuner.report import ConsoleProgress, make_console
 from tuner.settings import parse_variants
 from tuner.slo import parse_slo
+from tuner.variables import check_variables
 from tuner.wording import printable
 
 
@@ -58,11 +60,13 @@ def open_session(host: str, source: Path | None, *, verbose: bool) -> Iterator[S
     """Find the host, and hold signals back until the command can act on them.
 
     Raises:
-        InputError: When project, inventory or host cannot be found.
+        InputError: When project, inventory or host cannot be found, or a variable of the host cannot be used.
     """
+    check_host_name(host)
     project = find_project()
     inventory = Inventory(source or default_inventory(project), project_dir=project)
     variables = inventory.host_vars(host)
+    check_variables(host, variables)
     console = make_console(stderr=True)
 
     def show(output: str) -> None:
@@ -145,9 +149,13 @@ def make_request(session: Session, options: Mapping[str, Any]) -> Request:
 
 
 def _load(session: Session, options: Mapping[str, Any]) -> Load:
-    return Load(
-        paths=_paths(session, options["urls"]), connections=options["connections"], duration_s=options["duration"]
-    )
+    duration_s, budget_s = options["duration"], options["budget"]
+    if budget_s is not None and budget_s <= duration_s:
+        raise InputError(
+            f"no trial of {duration_s:g} s (--duration) ends within {budget_s:g} s (--budget)",
+            remedy="give it more time, or shorter trials",
+        )
+    return Load(paths=_paths(session, options["urls"]), connections=options["connections"], duration_s=duration_s)
 
 
 def _paths(session: Session, urls: Sequence[str]) -> tuple[str, ...]:

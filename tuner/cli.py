@@ -361,7 +361,7 @@ def status(host: str | None, inventory: Path | None, results: Path | None, *, ve
 
 
 @cli.command()
-@click.argument("hosts", type=click.File("r"))
+@click.argument("hosts", type=click.File("r", encoding="utf-8", errors="surrogateescape"))
 @click.option("--runs", type=Whole(1, 1000), default=1, show_default=True, help="Runs on each host.")
 @click.option(
     "--method",

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner import inventory_files, yaml_splice
 from tuner.errors import InputError, RestoreError
+from tuner.host_names import check_host_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -74,14 +76,23 @@ class Inventory:
         extra_args: Further arguments of `ansible-inventory`, such as those that unlock vaults.
 
     Raises:
-        InputError: `source` does not exist.
+        InputError: `source` does not exist, or is neither a file nor a directory.
     """
 
     def __init__(self, source: Path, *, project_dir: Path, extra_args: Sequence[str] = ()) -> None:
         self.source = source.absolute()
-        if not self.source.exists():
-            missing = f"inventory {self.source} does not exist"
-            raise InputError(missing, remedy="give a file or a directory with -i")
+        try:
+            mode = self.source.stat().st_mode
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            reason = "does not exist" if missing else f"cannot be read: {error.strerror}"
+            raise InputError(
+                f"inventory {self.source} {reason}", remedy="give a file or a directory with -i"
+            ) from error
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # Ansible would wait for a pipe
+            raise InputError(
+                f"inventory {self.source} is no file and no directory", remedy="give a file or a directory with -i"
+            )
         self._project_dir = project_dir.absolute()
         self._extra_args = tuple(extra_args)
         directory = self.source if self.source.is_dir() else self.source.parent
@@ -111,6 +122,11 @@ class Inventory:
         names = self.hosts()
         if host not in names:
             raise self._unknown(host, names)
+        if host in self._list():
+            raise InputError(
+                f"{host!r} names a group of {self.source} too, which Ansible takes instead of the host",
+                remedy="rename one of the two",
+            )
         found: Mapping[str, Any] = self._list()["_meta"]["hostvars"].get(host, {})
         return found
 
@@ -262,10 +278,19 @@ class Inventory:
     def _broken_source(self) -> InputError | None:
         return _first_broken(self._source_files(), (".yml", ".yaml"))
 
+    def _hosts_of(self, group: str) -> list[str]:
+        found = self._list().get(group, {})
+        below = [host for child in found.get("children", ()) for host in self._hosts_of(child)]
+        return list(dict.fromkeys([*found.get("hosts", ()), *below]))
+
     def _unknown(self, host: str, names: Sequence[str]) -> InputError:
         broken = self._broken_source()  # Ansible only warns of an inventory file that it cannot read
         if broken:
             return broken
+        if host in self._list():
+            hosts = self._hosts_of(host)
+            remedy = f"name one of its hosts: {', '.join(hosts[:_HOSTS_SHOWN])}" if hosts else "it has no hosts"
+            return InputError(f"{host!r} is a group in {self.source} and no host", remedy=remedy)
         near = difflib.get_close_matches(host, names, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
         rest = f" and {len(names) - _HOSTS_SHOWN} more" if len(names) > _HOSTS_SHOWN else ""
@@ -297,8 +322,7 @@ def _peek(path: Path) -> bytes:
 
 def _check_names(host: str, variable: str) -> None:
     """Refuse names that would lead out of host_vars, or out of a comment, when they are written."""
-    if "/" in host or ".." in host or host.startswith(".") or not host.isprintable() or not host:
-        raise InputError(f"host name {host!r} cannot name a file in host_vars", remedy="rename the host")
+    check_host_name(host)
     if not (variable.isascii() and variable.isidentifier()):
         raise InputError(f"{variable!r} is no name of an Ansible variable")
 

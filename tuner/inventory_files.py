@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import secrets
-import shlex
 from typing import TYPE_CHECKING
 
 from tuner import yaml_splice
@@ -143,7 +142,7 @@ def _defines(path: Path, variable: str) -> bool:
 
 
 def _owned_file(host: str, variable: str, value: int) -> bytes:
-    command = f"tuner recommend --host {shlex.quote(host)}"
+    command = f"tuner recommend --host {host}"
     return f"---\n# Written by tuner. Change it with: {command}\n{variable}: {value}\n".encode()
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
+import errno
 import fcntl
 import getpass
 import json
 import os
 import platform
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import HostError, InputError, TunerError
+from tuner.host_names import check_host_name
 from tuner.inventory import Edit
 from tuner.model import Decision, Deployment, Report, Trial
 
 PRIVATE = 0o700
 PRIVATE_FILE = 0o600
-SAFE_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.:-]*$")
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,11 @@ class Journal:
         host: Name of the host.
 
     Raises:
-        InputError: When the host's name cannot be the name of a directory, or the directory cannot be written.
+        InputError: When the host's name cannot be the name of a directory.
     """
 
     def __init__(self, results: Path, host: str) -> None:
-        if not SAFE_NAME.match(host):
-            raise InputError(f"host name {host!r} cannot name a directory for its results", remedy="rename the host")
+        check_host_name(host)
         self._base = results.absolute() / host
         self._marker = self._base / "unfinished.json"
         self.directory = self._base
@@ -86,7 +85,7 @@ class Journal:
         started = datetime.now(UTC)
         self.directory = self._base / started.strftime("%Y-%m-%dT%H-%M-%S.%fZ")
         with self._writing(InputError):
-            self._base.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            _make_private(self._base)
             self.directory.mkdir(mode=PRIVATE)
             _write(self.directory / "run.json", {"started_at": started.isoformat(), **found})
 
@@ -102,18 +101,22 @@ class Journal:
         Raises:
             InputError: When there is no such run, or it cannot be read.
         """
-        directory = next((path for path in (self._base / run, Path(run)) if (path / "run.json").is_file()), None)
-        if directory is None:
-            raise InputError(
-                f"{run!r} is no run of this host", remedy=f"name a directory below {self._base}, or give its whole path"
-            )
-        trials = directory / "trials.jsonl"
         try:
+            places = (self._base / run, Path(run))
+            directory = next((path for path in places if (path / "run.json").is_file()), None)
+            if directory is None:
+                raise InputError(
+                    f"{run!r} is no run of this host",
+                    remedy=f"name a directory below {self._base}, or give its whole path",
+                )
             found = json.loads((directory / "run.json").read_text(encoding="utf-8"))
-            lines = trials.read_text(encoding="utf-8").splitlines() if trials.exists() else []
+            trials = directory / "trials.jsonl"
+            # A last line without its end is of a trial that was cut off.
+            lines = trials.read_text(encoding="utf-8").split("\n")[:-1] if trials.exists() else []
             return directory.absolute(), found, [json.loads(line) for line in lines]
-        except (OSError, ValueError) as error:
-            raise InputError(f"the run in {directory} cannot be read: {error}", remedy="start a new run") from error
+        except (OSError, ValueError, RecursionError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"the run {run!r} cannot be read: {reason}", remedy="start a new run") from error
 
     def reopen_run(self, directory: Path, session: int) -> None:
         """Go on with the records of an earlier run.
@@ -121,8 +124,15 @@ class Journal:
         Args:
             directory: Where they are.
             session: Number of the session that begins, from 1; what was there before is 0.
+
+        Raises:
+            InputError: When they cannot be written.
         """
         self.directory, self._session = directory, session
+        trials = directory / "trials.jsonl"
+        if trials.exists():
+            with self._writing(InputError):
+                os.truncate(trials, trials.read_bytes().rfind(b"\n") + 1)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -132,7 +142,7 @@ class Journal:
             InputError: When another run holds it, or it cannot be written.
         """
         with self._writing(InputError):
-            self._base.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            _make_private(self._base)
             file = open(self._base / "lock", "a+", encoding="utf-8", opener=_open_private)  # noqa: SIM115 closed below
         with file:
             try:
@@ -158,9 +168,9 @@ class Journal:
             noted = json.loads(self._marker.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise self._unreadable(str(error)) from error
-        if not isinstance(noted, dict) or type(noted.get("instances")) is not int:
+        if not isinstance(noted, dict) or type(noted.get("instances")) is not int or noted["instances"] < 1:
             raise self._unreadable("it names no number of instances")
         try:
             return Unfinished(
@@ -274,9 +284,9 @@ class Journal:
         """
         try:
             summary = json.loads((self.directory / "summary.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            summary = {"verdict": None}
-        self.close_run({**summary, "error": message})
+        except (OSError, ValueError, RecursionError):
+            summary = None
+        self.close_run({**(summary if isinstance(summary, dict) else {"verdict": None}), "error": message})
 
     def close_run(self, summary: Mapping[str, Any]) -> None:
         """Write what came of the run.
@@ -309,6 +319,14 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
     part.replace(path)
     _sync(path.parent)
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory, and those above it that are missing, for this user alone."""
+    for missing in reversed([path for path in (directory, *directory.parents) if not path.exists()]):
+        missing.mkdir(mode=PRIVATE, exist_ok=True)
+    if not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -239,17 +239,18 @@ def print_status(console: Console, found: Sequence[HostStatus]) -> None:
     for title in ("host", "runs", "last run", "came to"):
         table.add_column(title, justify="right" if title == "runs" else "left", overflow="fold")
     for host in found:
-        table.add_row(*(escape(cell) for cell in (host.host, str(host.runs), host.last, host.came_to)))
+        table.add_row(host.host, str(host.runs), host.last, host.came_to)
     console.print(table)
     for host in found:
         if host.unfinished:
+            console.print(Text(host.host, style="bold yellow"), end="")
             console.print(
-                f"[bold yellow]{escape(host.host)}[/]: {escape(host.unfinished)} was cut off; "
-                f"tuner restore --host {escape(host.host)} brings back its {plural(host.instances or 0)}."
+                f": {host.unfinished} was cut off; "
+                f"tuner restore --host {host.host} brings back its {plural(host.instances or 0)}."
             )
         if host.lock is not None:
-            held = f"its lock is held by {escape(host.lock)}" if host.lock else "nobody holds its lock"
-            console.print(f"{escape(host.host)}: {held}.")
+            held = f"its lock is held by {host.lock}" if host.lock else "nobody holds its lock"
+            console.print(f"{host.host}: {held}.")
 
 
 def _print_written(console: Console, outcome: Outcome) -> None:

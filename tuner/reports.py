@@ -15,6 +15,7 @@ from typing_extensions import TypedDict  # pydantic takes that of the standard l
 
 from tuner.errors import HostError
 from tuner.model import Report
+from tuner.validation import in_words
 from tuner.wording import printable
 
 # Linux has no more CPUs than these (NR_CPUS), and more memory in one machine was never seen.
@@ -24,8 +25,6 @@ MOST_COUNT = 10**12
 LONGEST_S = 10**9
 LONGEST_TRIAL_S = 3600
 PAIR = 2
-# Characters shown of a value that cannot be.
-SHOWN = 80
 
 Text = Annotated[str, AfterValidator(printable)]
 Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
@@ -365,19 +364,3 @@ def check(host: str, report: Report, kind: TypeAdapter[Any]) -> Report:
             f"{host} reports what cannot be: {in_words(error)}", remedy="look at what it says, with -v"
         ) from error
     return found
-
-
-def in_words(error: ValidationError) -> str:
-    """The first thing that is wrong with some data, as `name.of.field: why, and not VALUE`."""
-    first = error.errors(include_url=False, include_context=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    reason = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "missing":
-        return f"{where} is missing"
-    if first["type"] == "value_error":
-        return f"{where}: {reason}" if where else reason
-    return f"{where}: {reason[:1].lower()}{reason[1:]}, and not {_shortened(repr(first['input']))}"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -10,12 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict  # pydantic takes that of the standard library from Python 3.12 on
 
 from tuner.errors import InputError
-from tuner.model import Inspection, Load, Plan, Spent, Trial, Usage
+from tuner.model import Inspection, Load, Plan, Trial
 from tuner.procedure import Procedure
 from tuner.trials import CHOOSING, EXTENDED, extend
+from tuner.validation import in_words
+from tuner.wording import printable
 
 
 @dataclass(frozen=True)
@@ -38,26 +43,75 @@ def read_records(lines: Sequence[Mapping[str, Any]], where: str) -> list[Record]
     Raises:
         InputError: When they are not what this version writes.
     """
-    records: list[Record] = []
     try:
-        for line in lines:
-            phase, trial = line["phase"], _trial(line["trial"])
-            if phase == CHOOSING:
-                continue
-            if phase.endswith(EXTENDED):
-                records[-1] = replace(records[-1], trial=extend(records[-1].trial, trial))
-            else:
-                records.append(Record(phase, line["session"], trial, int(line["raw"]["load"]["connections"])))
-    except (KeyError, IndexError, TypeError) as error:
-        raise InputError(
-            f"{where} was written by another version of tuner: {error}", remedy="start a new run, without --resume"
-        ) from error
+        found = LINES.validate_python(lines)
+    except ValidationError as error:
+        raise _other_version(where, in_words(error)) from error
+    records: list[Record] = []
+    for line in found:
+        phase, trial = line["phase"], line["trial"]
+        if phase == CHOOSING:
+            continue
+        if phase.endswith(EXTENDED):
+            if not records:
+                raise _other_version(where, "it begins with the second part of a trial")
+            records[-1] = replace(records[-1], trial=extend(records[-1].trial, trial))
+        else:
+            records.append(Record(phase, line["session"], trial, line["raw"]["load"]["connections"]))
     return records
 
 
-def _trial(found: Mapping[str, Any]) -> Trial:
-    parts = {"usage": Usage(**found["usage"]), "spent": Spent(**found["spent"])}
-    return Trial(**{**found, **parts, "disturbances": tuple(found["disturbances"])})
+def _other_version(where: str, reason: str) -> InputError:
+    return InputError(
+        f"{where} was written by another version of tuner, or changed: {reason}",
+        remedy="start a new run, without --resume",
+    )
+
+
+def _check_trial(trial: Trial) -> Trial:
+    counts = (trial.throughput_rps, trial.requests, trial.errors, trial.booted, trial.wall_s, trial.number - 1)
+    if min(counts) < 0 or trial.instances < 1 or trial.errors > trial.requests:
+        raise ValueError("a trial of less than nothing")
+    return replace(
+        trial,
+        limited_by=printable(trial.limited_by),
+        disturbances=tuple(printable(reason) for reason in trial.disturbances),
+    )
+
+
+class _Load(TypedDict):
+    connections: Annotated[int, Field(ge=1)]
+
+
+class _Raw(TypedDict):
+    load: _Load
+
+
+class _Line(TypedDict):
+    phase: str
+    session: Annotated[int, Field(ge=0)]
+    trial: Annotated[Trial, AfterValidator(_check_trial)]
+    raw: _Raw
+
+
+class _Inspection(TypedDict):
+    host: str
+    capacity: dict[str, Any]
+    deployment: dict[str, Any]
+
+
+class _Request(TypedDict):
+    load: dict[str, Any]
+
+
+class _Run(TypedDict):
+    inspection: _Inspection
+    plan: dict[str, Any]
+    request: _Request
+
+
+RUN: TypeAdapter[Any] = TypeAdapter(_Run)
+LINES: TypeAdapter[list[_Line]] = TypeAdapter(list[_Line], config=ConfigDict(allow_inf_nan=False))
 
 
 def check_same(found: Mapping[str, Any], inspection: Inspection, load: Load, plan: Plan) -> None:
@@ -72,15 +126,19 @@ def check_same(found: Mapping[str, Any], inspection: Inspection, load: Load, pla
     Raises:
         InputError: When host, application, load or candidates differ; says in what.
     """
-    earlier = found.get("inspection") or {}
+    try:
+        RUN.validate_python(found)
+    except ValidationError as error:
+        raise _other_version("run.json", in_words(error)) from error
+    earlier = found["inspection"]
     now = _as_json(asdict(load))
     pairs = [
         ("host", earlier.get("host"), inspection.host),
-        ("CPU budget", (earlier.get("capacity") or {}).get("cpu_budget"), inspection.capacity.cpu_budget),
-        ("release", (earlier.get("deployment") or {}).get("release"), inspection.deployment.release),
-        ("list of candidates", (found.get("plan") or {}).get("candidates"), list(plan.candidates)),
+        ("CPU budget", earlier["capacity"].get("cpu_budget"), inspection.capacity.cpu_budget),
+        ("release", earlier["deployment"].get("release"), inspection.deployment.release),
+        ("list of candidates", found["plan"].get("candidates"), list(plan.candidates)),
     ]
-    before = (found.get("request") or {}).get("load") or {}
+    before = found["request"]["load"]
     pairs += [(f"load ({name.removesuffix('_s')})", before.get(name), value) for name, value in now.items()]
     for name, was, is_now in pairs:
         if was != is_now:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict  # pydantic takes that of the standard library from Python 3.12 on
 
 from tuner.answers import check_paths, failures
 from tuner.errors import InputError
@@ -13,6 +15,27 @@ from tuner.model import Report
 # Entries for one call of Ansible, which takes about a second beside them.
 BATCH = 250
 WORDS = ("measure", "once", "more", "before", "you", "believe", "what", "a", "single", "run", "has", "told", "you")
+
+
+class Pagination(TypedDict):
+    """What Strapi says of how many entries there are."""
+
+    total: Annotated[int, Field(ge=0)]
+
+
+class Meta(TypedDict):
+    """What Strapi says beside the entries."""
+
+    pagination: Pagination
+
+
+class Collection(TypedDict):
+    """What Strapi answers for a collection, as far as it matters here."""
+
+    meta: Meta
+
+
+COLLECTION = TypeAdapter(Collection)
 
 
 class Seedable(Protocol):
@@ -81,8 +104,8 @@ def _read_total(report: Report, path: str) -> int:
             remedy="allow find and create for the public role, or name another collection with --url",
         )
     try:
-        return int(json.loads(answer["body"])["meta"]["pagination"]["total"])
-    except (ValueError, KeyError, TypeError):
+        return COLLECTION.validate_json(answer["body"])["meta"]["pagination"]["total"]
+    except ValidationError:
         raise InputError(
             f"{address} answers with something else than a Strapi collection", remedy="name one with --url"
         ) from None

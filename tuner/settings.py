@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -69,7 +69,7 @@ def _variables(text: str) -> dict[str, object]:
             raise InputError(f"--set {text!r}: {name} is there twice", remedy="say it once")
         try:
             found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
             raise InputError(
                 f"--set {text!r}: the value of {name} is no YAML", remedy="quote it, or write a plain value"
             ) from error
@@ -77,17 +77,36 @@ def _variables(text: str) -> dict[str, object]:
     return found
 
 
-KINDS: Mapping[str, tuple[type, str]] = {
-    "strapi_instances": (int, "a whole number of 1 or more"),
-    "strapi_serve_admin_panel": (bool, "true or false"),
-    "strapi_node_args": (list, 'a list such as ["--max-semi-space-size=64"]'),
-    "strapi_database_pool_max": (int, "a whole number of 1 or more"),
-    "strapi_env": (dict, "a mapping such as {NAME: value}"),
+MOST_COUNT = 9999
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 1 <= value <= MOST_COUNT
+
+
+def _is_arguments(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, str) and entry.isprintable() for entry in value)
+
+
+def _is_environment(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(name, str) and NAME.fullmatch(name) and isinstance(entry, str | int | float | bool | None)
+        for name, entry in value.items()
+    )
+
+
+# For each variable whether a value can be applied, and in words what can.
+KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "strapi_instances": (_is_count, f"a whole number from 1 to {MOST_COUNT}"),
+    "strapi_serve_admin_panel": (lambda value: isinstance(value, bool), "true or false"),
+    "strapi_node_args": (_is_arguments, 'a list of texts such as ["--max-semi-space-size=64"]'),
+    "strapi_database_pool_max": (_is_count, f"a whole number from 1 to {MOST_COUNT}"),
+    "strapi_env": (_is_environment, "a mapping such as {NAME: value}"),
 }
 
 
 def _check_type(text: str, name: str, value: object) -> None:
-    kind, words = KINDS[name]
-    numeric = kind is int
-    if not isinstance(value, kind) or (numeric and (isinstance(value, bool) or value < 1)):  # type: ignore[operator]  # an int
+    can_be_applied, words = KINDS[name]
+    if not can_be_applied(value):
         raise InputError(f"--set {text!r}: {name} is {value!r}", remedy=f"write {words}")

@@ -15,6 +15,7 @@ from tuner.model import Verdict
 from tuner.procedure import Procedure
 from tuner.search import Costs, Search
 from tuner.simulated_host import MEASURE_S, WARM_S, HostModel, Noise, SimulatedHost, is_right
+from tuner.wording import printable
 
 # How often the method of the article measures each count.
 ARTICLE_RUNS = 3
@@ -213,7 +214,7 @@ def parse_hosts(lines: Iterable[str]) -> Iterator[HostModel]:
             continue
         try:
             found = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"line {number}: is no JSON ({error})", remedy="write one JSON object a line") from error
         yield parse_host(found, f"line {number}")
 
@@ -250,7 +251,7 @@ def parse_host(found: object, where: str) -> HostModel:
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"{where}: name is {value!r}, which is no text", remedy='write "name": "h1"')
-    return value
+    return printable(value)
 
 
 def _throughput(value: object, where: str) -> dict[int, float]:

@@ -15,7 +15,24 @@ from tuner.inventory import Edit
 from tuner.journal import Journal
 
 LEASE = "5f0c7c4e"
-HOSTILE = ["", ".", "..", "../x", "/etc", "a/b", ".ssh", "-rf", "a b", "a\nb", "a\0b", "é", "a;b"]
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "../x",
+    "/etc",
+    "a/b",
+    ".ssh",
+    "-rf",
+    "a b",
+    "a\nb",
+    "a\n",
+    "a\0b",
+    "é",
+    "a;b",
+    "a:b",
+    "h" * 251,
+]
 BROKEN_NOTES = {
     "empty": b"",
     "cut off": b'{"instances": ',
@@ -71,6 +88,7 @@ def test_records_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
         os.umask(mask)
     base = tmp_path / "results/prod1"
     modes = {path.name: path.stat().st_mode & 0o777 for path in [base, *base.rglob("*")]}
+    assert base.parent.stat().st_mode & 0o777 == 0o700
     assert modes.pop("prod1") == 0o700
     assert modes.pop(journal.directory.name) == 0o700
     assert modes == dict.fromkeys(("unfinished.json", "run.json", "trials.jsonl", "summary.json"), 0o600)
@@ -148,7 +166,7 @@ def test_a_note_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path, conten
 
 @pytest.mark.parametrize("host", HOSTILE)
 def test_a_host_name_that_leads_elsewhere_is_refused(tmp_path: Path, host: str) -> None:
-    with pytest.raises(InputError, match="cannot name a directory for its results") as caught:
+    with pytest.raises(InputError, match="cannot be the name of a host") as caught:
         Journal(tmp_path, host)
     assert str(caught.value).isprintable()
     assert list(tmp_path.iterdir()) == []

@@ -529,7 +529,9 @@ def test_trials_of_another_version_are_refused(prepare: Prepare) -> None:
     run = prepare()
     directory = Path(run.go().directory)
     (directory / "trials.jsonl").write_text('{"trial": {"number": 1}}\n')
-    with pytest.raises(InputError, match=r"was written by another version of tuner: 'phase'; start a new run"):
+    with pytest.raises(
+        InputError, match=r"was written by another version of tuner, or changed: 0\.phase is missing; start"
+    ):
         run.go(resume=directory.name)
 
 

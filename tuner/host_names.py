@@ -1,0 +1,36 @@
+"""Which names of hosts are taken: those that name a directory, and that Ansible reads as one host. Pure.
+
+Ansible takes `a:b`, `a*`, `!a`, `a[1]` and `@file` in the place of a host for patterns, which can mean other hosts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from tuner.errors import InputError
+
+PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,249}")
+# Characters shown of a name that is none.
+SHOWN = 80
+
+
+def check_host_name(host: str) -> None:
+    """Refuse a name that could lead elsewhere.
+
+    Raises:
+        InputError: When it is neither letters, digits, `.`, `-` and `_`, nor an address of IP version 6.
+    """
+    if not PLAIN.fullmatch(host) and not _is_address(host):
+        shown = repr(host) if len(host) <= SHOWN else f"{host[:SHOWN]!r}... ({len(host)} characters)"
+        raise InputError(
+            f"{shown} cannot be the name of a host",
+            remedy="name it with letters, digits, dots, hyphens and underscores",
+        )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return "%" not in host and ipaddress.ip_address(host).version == 6  # noqa: PLR2004 that of the Internet Protocol
+    except ValueError:
+        return False

@@ -1,0 +1,24 @@
+"""What pydantic found wrong with some data, in the words of the other errors. Pure."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+# Characters shown of a value that cannot be.
+SHOWN = 80
+
+
+def in_words(error: ValidationError) -> str:
+    """The first thing that is wrong with some data, as `name.of.field: why, and not VALUE`."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    reason = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    if first["type"] == "value_error":
+        return f"{where}: {reason}" if where else reason
+    return f"{where}: {reason[:1].lower()}{reason[1:]}, and not {_shortened(repr(first['input']))}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
