@@ -8,11 +8,10 @@ from typing import Any
 
 from tuner.errors import InputError
 from tuner.model import Report
+from tuner.wording import quoted
 
 # What can be sent as it is; longer ones no server takes.
 PATH = re.compile(r"/[\x21-\x7e]{0,8000}")
-# Characters shown of what is none.
-SHOWN = 80
 
 
 def check_paths(paths: Sequence[str]) -> None:
@@ -26,9 +25,8 @@ def check_paths(paths: Sequence[str]) -> None:
     """
     for path in paths:
         if not PATH.fullmatch(path):
-            shown = repr(path if len(path) <= SHOWN else f"{path[:SHOWN]}...")
             raise InputError(
-                f"--url {shown} is no path of the application",
+                f"--url {quoted(path)} is no path of the application",
                 remedy="begin it with / and write spaces as %20, for example /api/articles?sort=title",
             )
 

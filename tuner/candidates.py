@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tuner.errors import InputError
 from tuner.model import BYTES_PER_MIB, Bound, Deployment, HostCapacity, Plan
+from tuner.wording import quoted
 
 # Some of the memory must be left to the kernel's caches and to whatever else runs.
 MEMORY_SHARE = 0.85
@@ -76,13 +77,13 @@ def parse_counts(text: str) -> tuple[int, ...]:
         match = COUNTS.fullmatch(part)
         if match is None:
             raise InputError(
-                f"candidates {text!r}: {part.strip() or 'an empty entry'!r} is no instance count",
+                f"candidates {quoted(text)}: {quoted(part.strip() or 'an empty entry')} is no instance count",
                 remedy="write whole numbers such as 1-4 or 1,2,4",
             )
         first, last = int(match.group(1)), int(match.group(2) or match.group(1))
         if first < 1 or last < first:
             raise InputError(
-                f"candidates {text!r}: {part.strip()!r} is no range of instance counts from 1 upwards",
+                f"candidates {quoted(text)}: {quoted(part.strip())} is no range of instance counts from 1 upwards",
                 remedy="write whole numbers such as 1-4 or 1,2,4",
             )
         counts.update(range(first, last + 1))

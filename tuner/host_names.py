@@ -9,10 +9,9 @@ import ipaddress
 import re
 
 from tuner.errors import InputError
+from tuner.wording import quoted
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,249}")
-# Characters shown of a name that is none.
-SHOWN = 80
 
 
 def check_host_name(host: str) -> None:
@@ -22,9 +21,8 @@ def check_host_name(host: str) -> None:
         InputError: When it is neither letters, digits, `.`, `-` and `_`, nor an address of IP version 6.
     """
     if not PLAIN.fullmatch(host) and not _is_address(host):
-        shown = repr(host) if len(host) <= SHOWN else f"{host[:SHOWN]!r}... ({len(host)} characters)"
         raise InputError(
-            f"{shown} cannot be the name of a host",
+            f"{quoted(host)} cannot be the name of a host",
             remedy="name it with letters, digits, dots, hyphens and underscores",
         )
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tuner import inventory_files, yaml_splice
 from tuner.errors import InputError, RestoreError
 from tuner.host_names import check_host_name
+from tuner.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -295,7 +296,7 @@ class Inventory:
         meant = f"did you mean {near[0]}? " if near else ""
         rest = f" and {len(names) - _HOSTS_SHOWN} more" if len(names) > _HOSTS_SHOWN else ""
         known = f"its hosts are {', '.join(names[:_HOSTS_SHOWN])}{rest}" if names else "it has no hosts"
-        return InputError(f"no host {host!r} in {self.source}", remedy=meant + known)
+        return InputError(f"no host {quoted(host)} in {self.source}", remedy=meant + known)
 
 
 def _first_broken(paths: Sequence[Path], suffixes: Sequence[str]) -> InputError | None:

@@ -20,6 +20,7 @@ from tuner.errors import HostError, InputError, TunerError
 from tuner.host_names import check_host_name
 from tuner.inventory import Edit
 from tuner.model import Decision, Deployment, Report, Trial
+from tuner.wording import quoted
 
 PRIVATE = 0o700
 PRIVATE_FILE = 0o600
@@ -106,7 +107,7 @@ class Journal:
             directory = next((path for path in places if (path / "run.json").is_file()), None)
             if directory is None:
                 raise InputError(
-                    f"{run!r} is no run of this host",
+                    f"{quoted(run)} is no run of this host",
                     remedy=f"name a directory below {self._base}, or give its whole path",
                 )
             found = json.loads((directory / "run.json").read_text(encoding="utf-8"))
@@ -116,7 +117,7 @@ class Journal:
             return directory.absolute(), found, [json.loads(line) for line in lines]
         except (OSError, ValueError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise InputError(f"the run {run!r} cannot be read: {reason}", remedy="start a new run") from error
+            raise InputError(f"the run {quoted(run)} cannot be read: {reason}", remedy="start a new run") from error
 
     def reopen_run(self, directory: Path, session: int) -> None:
         """Go on with the records of an earlier run.

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 import yaml
 
 from tuner.errors import InputError
+from tuner.wording import quoted
 
 # Role variables that reach the process without a new release; trial.yml applies them as a deploy would. Not among them
 # is strapi_process_env: pm2 keeps a variable that its file has no more, so that a name could not be taken away again.
@@ -58,20 +59,21 @@ def _variables(text: str) -> dict[str, object]:
     for part in SEPARATOR.split(text):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name:
-            raise InputError(f"--set {text!r}: {part.strip()!r} sets nothing", remedy="write name=value")
+            raise InputError(f"--set {quoted(text)}: {quoted(part.strip())} sets nothing", remedy="write name=value")
         if name not in APPLICABLE:
             near = get_close_matches(name, APPLICABLE, n=1, cutoff=0.8)
             hint = f"did you mean {near[0]}? " if near else ""
             raise InputError(
-                f"--set {text!r}: {name} cannot be compared", remedy=f"{hint}what can be is {', '.join(APPLICABLE)}"
+                f"--set {quoted(text)}: {quoted(name)} cannot be compared",
+                remedy=f"{hint}what can be is {', '.join(APPLICABLE)}",
             )
         if name in found:
-            raise InputError(f"--set {text!r}: {name} is there twice", remedy="say it once")
+            raise InputError(f"--set {quoted(text)}: {name} is there twice", remedy="say it once")
         try:
             found[name] = yaml.safe_load(value)
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
             raise InputError(
-                f"--set {text!r}: the value of {name} is no YAML", remedy="quote it, or write a plain value"
+                f"--set {quoted(text)}: the value of {name} is no YAML", remedy="quote it, or write a plain value"
             ) from error
         _check_type(text, name, found[name])
     return found
@@ -109,4 +111,4 @@ KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
 def _check_type(text: str, name: str, value: object) -> None:
     can_be_applied, words = KINDS[name]
     if not can_be_applied(value):
-        raise InputError(f"--set {text!r}: {name} is {value!r}", remedy=f"write {words}")
+        raise InputError(f"--set {quoted(text)}: {name} is {quoted(value)}", remedy=f"write {words}")

@@ -15,6 +15,7 @@ from tuner import limits, loads
 from tuner.errors import InputError
 from tuner.limits import Measured
 from tuner.model import Report, SloResult
+from tuner.wording import quoted
 
 # One-sided 95 % quantile of the normal distribution.
 Z_95 = 1.645
@@ -48,7 +49,9 @@ def parse_slo(text: str) -> Slo:
     found = SLO_TEXT.fullmatch(text.strip().lower())
     percent, limit_ms = (float(found[1]), float(found[2]) * (1 if found[3] == "ms" else 1000)) if found else (0.0, 0.0)
     if not percent or not limit_ms:
-        raise InputError(f"--slo {text!r} is no objective", remedy="write a percentile and a time, such as p99=250ms")
+        raise InputError(
+            f"--slo {quoted(text)} is no objective", remedy="write a percentile and a time, such as p99=250ms"
+        )
     return Slo(percent, limit_ms)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-# Characters shown of a value that cannot be.
-SHOWN = 80
+from tuner.wording import quoted
 
 
 def in_words(error: ValidationError) -> str:
@@ -17,8 +16,4 @@ def in_words(error: ValidationError) -> str:
         return f"{where} is missing"
     if first["type"] == "value_error":
         return f"{where}: {reason}" if where else reason
-    return f"{where}: {reason[:1].lower()}{reason[1:]}, and not {_shortened(repr(first['input']))}"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return f"{where}: {reason[:1].lower()}{reason[1:]}, and not {quoted(first['input'])}"

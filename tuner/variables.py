@@ -12,6 +12,7 @@ from typing_extensions import TypedDict  # pydantic takes that of the standard l
 
 from tuner.errors import InputError
 from tuner.validation import in_words
+from tuner.wording import quoted
 
 COUNT = re.compile(r"[1-9][0-9]{0,3}")
 
@@ -45,8 +46,8 @@ def check_variables(host: str, variables: Mapping[str, Any]) -> None:
     instances = variables.get("strapi_instances", 1)
     if not _is_hidden(instances) and (isinstance(instances, bool) or not COUNT.fullmatch(str(instances))):
         raise InputError(
-            f"strapi_instances of {host} is {instances!r} in the inventory, and a whole number of 1 or more is needed",
-            remedy="write a number there, or remove it",
+            f"strapi_instances of {host} is {quoted(instances)} in the inventory, and must be a whole number of 1 or more",
+            remedy="write one there, or remove it",
         )
     requests = variables.get("load_requests") or []
     if _is_hidden(requests):

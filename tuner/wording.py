@@ -8,6 +8,8 @@ from collections.abc import Sequence
 LONGEST_LIST = 4
 # Of texts that others made.
 LONGEST_TEXT = 2000
+# Of a value that is quoted in an error.
+LONGEST_VALUE = 80
 SECONDS_AS_SUCH = 90
 
 
@@ -47,3 +49,9 @@ def printable(text: str, most: int = LONGEST_TEXT) -> str:
     """Text of others, safe to show: what is no printable character is escaped, and what is beyond so many cut off."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:most])
     return shown if len(text) <= most else f"{shown}... ({len(text)} characters)"
+
+
+def quoted(value: object) -> str:
+    """A value as Python writes it, for an error; a long one is cut off."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({len(text)} characters)"

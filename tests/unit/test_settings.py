@@ -37,7 +37,7 @@ def test_settings_are_read_as_yaml_and_several_are_separated_by_commas() -> None
         (("strapi_instances=1", "strapi_instance=2"), "cannot be compared; did you mean strapi_instances"),
         (
             ("strapi_instances=1", "strapi_root=/srv"),
-            "strapi_root cannot be compared; what can be is strapi_instances,",
+            "'strapi_root' cannot be compared; what can be is strapi_instances,",
         ),
         (("strapi_instances=1", "strapi_instances=2,strapi_instances=3"), "strapi_instances is there twice"),
         (
