@@ -87,6 +87,7 @@ class Counters(TypedDict):
     pressure_s: dict[Text, Seconds | None]
     database_cpu_s: Seconds | None
     spin_s: list[Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]]
+    connections: dict[Text, Count] | None
 
 
 class Worker(TypedDict):

@@ -11,9 +11,9 @@ def in_words(error: ValidationError) -> str:
     """The first thing that is wrong with some data, as `name.of.field: why, and not VALUE`."""
     first = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(str(part) for part in first["loc"])
-    reason = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         return f"{where} is missing"
-    if first["type"] == "value_error":
-        return f"{where}: {reason}" if where else reason
-    return f"{where}: {reason[:1].lower()}{reason[1:]}, and not {quoted(first['input'])}"
+    reason = first["msg"].removeprefix("Value error, ")
+    if first["type"] != "value_error":
+        reason = f"{reason[:1].lower()}{reason[1:]}, and not {quoted(first['input'])}"
+    return f"{where}: {reason}" if where else reason

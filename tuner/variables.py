@@ -46,7 +46,7 @@ def check_variables(host: str, variables: Mapping[str, Any]) -> None:
     instances = variables.get("strapi_instances", 1)
     if not _is_hidden(instances) and (isinstance(instances, bool) or not COUNT.fullmatch(str(instances))):
         raise InputError(
-            f"strapi_instances of {host} is {quoted(instances)} in the inventory, and must be a whole number of 1 or more",
+            f"strapi_instances of {host} is {quoted(instances)} in the inventory, and no whole number of 1 or more",
             remedy="write one there, or remove it",
         )
     requests = variables.get("load_requests") or []
