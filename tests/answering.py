@@ -39,7 +39,8 @@ class Answering:
         if not (REPORTS / f"{name}.json").exists():
             return {}
         report = copy.deepcopy(recorded(name))
-        self._damage.get(name, lambda _: None)(report)
+        if damage := self._damage.get(name):
+            damage(report)
         return report
 
 
