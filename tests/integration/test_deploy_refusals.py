@@ -64,6 +64,26 @@ def test_a_package_manager_that_the_role_does_not_know(host: DeployedHost, tmp_p
     assert_untouched(host)
 
 
+@pytest.mark.parametrize("name", ["../../evil", "a;touch OWNED", "$(touch OWNED)", "a\nb", "", "-x", "x" * 65])
+def test_a_name_that_would_be_run_or_lead_elsewhere(host: DeployedHost, name: str) -> None:
+    done = host.playbook("deploy.yml", strapi_app_name=name)
+    assert done.returncode == 2
+    assert "pm2, systemd and files go by it: use letters, digits" in one_line(done.stdout)
+    assert not list(host.root.rglob("OWNED"))
+    assert_untouched(host)
+
+
+def test_a_package_whose_names_would_be_run(host: DeployedHost, tmp_path: Path) -> None:
+    hostile = "$(touch OWNED)`touch OWNED`;touch OWNED {{ lookup('pipe', 'touch OWNED') }}"
+    source = sample_with(tmp_path, name=hostile, packageManager=f"npm@{hostile}", engines={"node": hostile})
+    done = host.playbook("deploy.yml", strapi_source=str(source))
+    assert done.returncode == 2
+    assert "package.json" in one_line(done.stdout)
+    assert not [place for place in (host.root, ROOT) if list(place.glob("OWNED"))]
+    assert not list(host.root.rglob("OWNED"))
+    assert_untouched(host)
+
+
 def test_a_port_that_another_process_holds(host: DeployedHost) -> None:
     with socket.create_server(("127.0.0.1", host.port)):
         done = host.playbook("deploy.yml")
