@@ -184,8 +184,8 @@ INPUT: dict[str, tuple[tuple[str, ...], Files, str]] = {
     ),
     "inventory: a hostile name beside": (
         ("inspect", "--host", "prod9", "-i", "hosts.yml"),
-        {"hosts.yml": 'all:\n  hosts:\n    "\\e[2Jx":\n'},
-        r"no host 'prod9' in .*; its hosts are \\x1b\[2Jx",
+        {"hosts.yml": 'all:\n  hosts:\n    "\\ex":\n'},
+        r"no host 'prod9' in .*; its hosts are \\x1bx",
     ),
     "variables: strapi_instances max": (
         INSPECT,
