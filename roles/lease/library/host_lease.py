@@ -299,7 +299,8 @@ class Lease:
         if self.options["unit"]:
             user = [f"--uid={self.options['user']}"] if self.options["user"] else []
             # --collect, or a watchdog that has failed would be in the way of the next one.
-            run = ["systemd-run", "--quiet", "--collect", f"--unit={self.options['unit']}", *user, "--"]
+            rights = ["--property=NoNewPrivileges=yes", "--property=CapabilityBoundingSet="]
+            run = ["systemd-run", "--quiet", "--collect", f"--unit={self.options['unit']}", *user, *rights, "--"]
             done = subprocess.run([*run, *command], capture_output=True, text=True, check=False)  # noqa: S603 own program
             if done.returncode:
                 raise LeaseError(f"the watchdog of the lock cannot be started: {done.stderr.strip()}")
