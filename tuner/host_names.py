@@ -1,6 +1,6 @@
 """Which names of hosts are taken: those that name a directory, and that Ansible reads as one host. Pure.
 
-Ansible takes `a:b`, `a*`, `!a`, `a[1]` and `@file` in the place of a host for patterns, which can mean other hosts.
+In the place of a host, Ansible takes `a:b` and `a,b` for two of them, and `@file` for those that a file names.
 """
 
 from __future__ import annotations

@@ -123,11 +123,6 @@ class Inventory:
         names = self.hosts()
         if host not in names:
             raise self._unknown(host, names)
-        if host in self._list():
-            raise InputError(
-                f"{host!r} names a group of {self.source} too, which Ansible takes instead of the host",
-                remedy="rename one of the two",
-            )
         found: Mapping[str, Any] = self._list()["_meta"]["hostvars"].get(host, {})
         return found
 

@@ -177,11 +177,6 @@ INPUT: dict[str, tuple[tuple[str, ...], Files, str]] = {
         {},
         r"'web' is a group in .*hosts\.yml and no host; name one of its hosts: prod1, prod2",
     ),
-    "inventory: a host that is a group too": (
-        INSPECT,
-        {"hosts.yml": "all:\n  hosts:\n    prod1:\n  children:\n    prod1: {hosts: {prod2: }}\n"},
-        "'prod1' names a group of .* too, which Ansible takes instead of the host; rename one",
-    ),
     "inventory: a hostile name beside": (
         ("inspect", "--host", "prod9", "-i", "hosts.yml"),
         {"hosts.yml": 'all:\n  hosts:\n    "\\ex":\n'},
