@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from tuner import cli
+from tuner.ansible_target import AnsibleTarget
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,15 @@ class Typed:
         caught = self._capsys.readouterr()
         assert isinstance(code, int)
         return Result(code, caught.out, caught.err)
+
+
+def offline(root: Path, hosts: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """The command, typed in a directory that holds an inventory, on a machine where no host may be contacted."""
+
+    def contacted(*_: object, **__: object) -> None:
+        pytest.fail("a host was contacted")
+
+    monkeypatch.setattr(AnsibleTarget, "_run", contacted)
+    monkeypatch.chdir(root)
+    (root / "hosts.yml").write_text(hosts)
+    return Typed(monkeypatch, capsys)

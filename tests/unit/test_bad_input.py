@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from typed import Result, Typed
-
-from tuner.ansible_target import AnsibleTarget
+from typed import Result, Typed, offline
 
 HOSTS = """\
 all:
@@ -407,15 +405,7 @@ SIMULATE: dict[str, tuple[str | bytes, str]] = {
 
 @pytest.fixture
 def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """The command, typed in a directory that holds an inventory, on a machine where no host may be contacted."""
-
-    def contacted(*_: object, **__: object) -> None:
-        pytest.fail("a host was contacted")
-
-    monkeypatch.setattr(AnsibleTarget, "_run", contacted)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "hosts.yml").write_text(HOSTS)
-    return Typed(monkeypatch, capsys)
+    return offline(tmp_path, HOSTS, monkeypatch, capsys)
 
 
 def write(root: Path, files: Files) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from typed import Result, Typed
+from typed import Result, Typed, offline
 
 from tuner import __version__, options
 from tuner.ansible_target import AnsibleTarget
@@ -19,15 +19,7 @@ COMMANDS = ("inspect", "recommend", "restore", "seed", "simulate", "status")
 
 @pytest.fixture
 def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """The command, typed in a directory that holds an inventory, on a machine where no host may be contacted."""
-
-    def contacted(*_: object, **__: object) -> None:
-        pytest.fail("a host was contacted")
-
-    monkeypatch.setattr(AnsibleTarget, "_run", contacted)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "hosts.yml").write_text("all:\n  hosts:\n    prod1:\n    here: {ansible_connection: local}\n")
-    return Typed(monkeypatch, capsys)
+    return offline(tmp_path, "all:\n  hosts:\n    prod1:\n    here: {ansible_connection: local}\n", monkeypatch, capsys)
 
 
 def test_help_shows_examples_exit_codes_and_every_command(typed: Typed) -> None:
