@@ -79,7 +79,7 @@ class Outcome:
                 # The loops of the playbooks are over the hosts that send the load.
                 self.unreachable = str(result.get("item", host))
             self.failure = self.failure or _describe(result, data.get("task"))
-            self.holder = self.holder or result.get("lock")
+            self.holder = self.holder or result.get("held_by")
         elif kind == "playbook_on_stats":
             failed = {**(data.get("failures") or {}), **(data.get("dark") or {})}
             self.reached = host in (data.get("ok") or {}) and host not in failed

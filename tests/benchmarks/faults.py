@@ -269,7 +269,7 @@ def is_as_it_was(place: Place, url: str, instances: int) -> bool:
         *("runuser", "-u", "strapi", "--", "env", "PM2_HOME=/srv/strapi/pm2", "HOME=/srv/strapi"),
         *("PATH=/srv/strapi/current/.node-bin:/usr/bin:/bin", "sh", "-c"),
         "test -s /srv/strapi/pm2/pm2.pid && kill -0 $(cat /srv/strapi/pm2/pm2.pid) "
-        "&& test ! -e /run/lock/strapi-tuner && /opt/pm2/node_modules/.bin/pm2 -s jlist",
+        "&& test ! -e /run/lock/strapi-tuner/held && /opt/pm2/node_modules/.bin/pm2 -s jlist",
     )
     try:
         states = [one["pm2_env"]["status"] for one in json.loads(listed[listed.index("[") :])]

@@ -165,11 +165,11 @@ def kill_group(process: subprocess.Popen[str]) -> None:
 
 def test_a_host_whose_run_was_killed_brings_itself_back(host: DeployedHost) -> None:
     process = run_to_trial(host, host.tuner_command("recommend", *QUICK, *results(host)), 2)
-    watchdog = psutil.Process(int((host.root / "lock" / "watchdog.pid").read_text()))
+    watchdog = psutil.Process(int((host.root / "lock" / "held" / "watchdog.pid").read_text()))
     kill_group(process)
     watchdog.wait(INTERRUPT_LIMIT_S * 2)
     assert host.workers_online() == 2
-    assert not (host.root / "lock").exists()
+    assert not (host.root / "lock" / "held").exists()
     assert (
         "its holder is gone: the application runs in 2 instances again" in (host.root / "app/pm2/lease.log").read_text()
     )
@@ -195,7 +195,7 @@ def test_a_run_that_was_killed_is_taken_back_at_once_where_its_records_are(host:
     done = host.tuner("restore", *results(host))
     assert done.returncode == 0, done.stderr
     assert host.workers_online() == 2
-    assert not (host.root / "lock").exists()
+    assert not (host.root / "lock" / "held").exists()
 
 
 def test_of_a_deploy_and_two_runs_at_once_one_works_and_the_others_are_told_who_does(host: DeployedHost) -> None:
@@ -219,7 +219,7 @@ def test_of_a_deploy_and_two_runs_at_once_one_works_and_the_others_are_told_who_
         assert code == 0 or re.search(r"is locked by \w+ on \S+ \(pid \d+\) since ", output), output
     assert len([code for code in codes if code]) >= 1
     assert host.workers_online() == 2
-    assert not (host.root / "lock").exists()
+    assert not (host.root / "lock" / "held").exists()
 
 
 def test_recommend_writes_the_number_and_runs_it(host: DeployedHost) -> None:

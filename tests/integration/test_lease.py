@@ -49,7 +49,14 @@ class Leased:
 
     def call(self, state: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401 a parameter may be of any type
         """Run the module as Ansible would, and return its whole result."""
-        arguments = {"dir": str(self.directory), "state": state, "id": ID, "holder": HOLDER, "time_s": LONG_S, **params}
+        arguments = {
+            "dir": str(self.directory.parent),
+            "state": state,
+            "id": ID,
+            "holder": HOLDER,
+            "time_s": LONG_S,
+            **params,
+        }
         given = {key: value for key, value in arguments.items() if value is not None}
         with patch_module_args(given), pytest.raises(SystemExit):
             host_lease.main()
@@ -102,7 +109,7 @@ class Leased:
 
     def lease(self, time_s: float = LONG_S) -> dict[str, Any]:
         """The lock as pm2_app is told of it."""
-        return {"dir": str(self.directory), "id": ID, "time_s": time_s}
+        return {"dir": str(self.directory.parent), "id": ID, "time_s": time_s}
 
     def workers(self) -> int:
         """How many workers are online."""
@@ -126,7 +133,7 @@ def leased(sandbox: Sandbox) -> Iterator[Leased]:
     programs.mkdir()
     for program in ("roles/lease/files/watchdog.py", "roles/pm2/library/pm2_app.py"):
         shutil.copy(ROOT / program, programs)
-    found = Leased(sandbox, sandbox.folder / "lock", programs)
+    found = Leased(sandbox, sandbox.folder / "lock" / "held", programs)
     try:
         yield found
     finally:
@@ -176,7 +183,7 @@ def test_one_of_many_gets_the_lock(leased: Leased, *, left_behind: bool) -> None
             os.utime(path, (1, 1))
     many = [
         subprocess.Popen(
-            [sys.executable, "-c", script, library, str(leased.directory), f"id-{number}"],
+            [sys.executable, "-c", script, library, str(leased.directory.parent), f"id-{number}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -201,7 +208,7 @@ def test_a_lock_that_was_left_behind_is_taken_over_and_told(leased: Leased) -> N
 
 
 def test_a_lock_that_says_nothing_yet_is_not_taken_over_at_once(leased: Leased) -> None:
-    leased.directory.mkdir()
+    leased.directory.mkdir(parents=True)
     assert leased.refused("taken").startswith("the host is locked by unknown on unknown")
     os.utime(leased.directory, (1, 1))
     assert leased.done("taken")["held"]

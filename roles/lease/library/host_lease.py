@@ -6,7 +6,7 @@ DOCUMENTATION = r"""
 module: host_lease
 short_description: The lock of a host, with a watchdog that brings an application back when its holder is gone
 description:
-  - The lock is a directory, so that taking it is atomic. It says who holds it, from where, since when and for what.
+  - The lock is the directory C(held) in O(dir). It says who holds it, from where, since when and for what.
   - It is held for a time and must be renewed. One that was not, and has nothing to bring back, counts as left behind
     and is taken over; the result tells whose it was.
   - With O(restore), a watchdog is started that brings the application back once the lock was not renewed in time, and
@@ -15,7 +15,9 @@ description:
 author: strapi-tuner developers
 options:
   dir:
-    description: The directory that is the lock. The one above it must exist.
+    description:
+      - Directory of the lock, which is made where it is missing; the one above it must exist. It belongs to whoever
+        holds the lock, so that they can let go of it.
     type: path
     required: true
   state:
@@ -87,6 +89,10 @@ held:
   description: Whether the lock is held under O(id).
   type: bool
   returned: always
+held_by:
+  description: Who holds the lock, in the form of RV(lock).
+  type: dict
+  returned: where that is why it was not taken
 """
 
 import fcntl
@@ -105,6 +111,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+HELD = "held"
 HOLDER = "holder.json"
 ID = "id"
 RENEWED = "renewed"
@@ -194,12 +201,17 @@ def describe(lock: dict[str, Any]) -> str:
     return f"{lock['user']} on {lock['controller']} (pid {lock['pid']}) since {lock['since']}, for {lock['purpose']}"
 
 
+class HeldError(LeaseError):
+    """Somebody else holds it."""
+
+
 class Lease:
     """The lock of one host, and what was asked for it."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
-        self.directory = Path(options["dir"])
+        self.base = Path(options["dir"])
+        self.directory = self.base / HELD
 
     def is_held(self) -> bool:
         """Whether it is held under this id. A watchdog that has begun to act has taken the id away."""
@@ -225,6 +237,10 @@ class Lease:
         Raises:
             LeaseError: When somebody else holds it.
         """
+        try:
+            self.base.mkdir(mode=0o755, exist_ok=True)
+        except OSError as error:
+            raise LeaseError(f"{self.base} cannot be made: {error.strerror}; set lease_dir") from None
         with self.alone():
             left = look(self.directory)
             if self.is_held():
@@ -234,7 +250,7 @@ class Lease:
                     self.note_restore()
             else:
                 if left and (not left["stale"] or left["instances"] is not None):
-                    raise LeaseError(self.refusal(left))
+                    raise HeldError(self.refusal(left))
                 if left:
                     self.remove()
                 self.make()
@@ -248,15 +264,8 @@ class Lease:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep others from taking, releasing and breaking the lock meanwhile.
-
-        Raises:
-            LeaseError: When the directory above it cannot be opened.
-        """
-        try:
-            handle = os.open(self.directory.parent, os.O_RDONLY)
-        except OSError as error:
-            raise LeaseError(f"{self.directory} cannot be made: {error.strerror}; set lease_dir") from None
+        """Keep others from taking, releasing and breaking the lock meanwhile."""
+        handle = os.open(self.base, os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
@@ -277,7 +286,7 @@ class Lease:
         try:
             self.directory.mkdir(mode=0o755)
         except OSError as error:
-            raise LeaseError(f"{self.directory} cannot be made: {error.strerror}; set lease_dir") from None
+            raise LeaseError(f"{self.directory} cannot be made: {error.strerror}; remove {self.base}") from None
         holder = {**self.options["holder"], "since": datetime.now(UTC).isoformat(timespec="seconds")}
         replace_text(self.directory / HOLDER, json.dumps(holder) + "\n")
         self.renew()
@@ -285,7 +294,7 @@ class Lease:
             self.note_restore()
         # Last of all: who sees the id sees the rest.
         replace_text(self.directory / ID, self.options["id"] + "\n")
-        for path in (self.directory / HOLDER, self.directory / ID, self.directory):
+        for path in (self.directory / HOLDER, self.directory / ID, self.directory, self.base):
             self.own(path)
 
     def note_restore(self) -> None:
@@ -317,8 +326,9 @@ class Lease:
 
     def release(self) -> None:
         """Let go of it; the watchdog ends when it sees that."""
-        with self.alone():
-            self.remove()
+        if self.base.exists():
+            with self.alone():
+                self.remove()
 
     def remove(self) -> None:
         """Take it away at once, and then what is in it."""
@@ -375,8 +385,10 @@ def main() -> None:
     )
     try:
         module.exit_json(**act(module.params, check_mode=module.check_mode))
+    except HeldError as error:
+        module.fail_json(msg=str(error), held_by=look(Path(module.params["dir"]) / HELD))
     except LeaseError as error:
-        module.fail_json(msg=str(error), lock=look(Path(module.params["dir"])))
+        module.fail_json(msg=str(error))
 
 
 if __name__ == "__main__":

@@ -751,7 +751,7 @@ def hold(lease: dict[str, Any], home: Path) -> None:
     Raises:
         Pm2Error: When it is lost: the host has brought itself back by then, or somebody else changes it.
     """
-    directory = Path(lease["dir"])
+    directory = Path(lease["dir"]) / "held"
     try:
         held = (directory / "id").read_text(encoding="utf-8").strip() == lease["id"]
         if held:
