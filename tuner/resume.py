@@ -69,7 +69,8 @@ def _other_version(where: str, reason: str) -> InputError:
 
 
 def _check_trial(trial: Trial) -> Trial:
-    counts = (trial.throughput_rps, trial.requests, trial.errors, trial.booted, trial.wall_s, trial.number - 1)
+    # Loads that only choose the number of connections have the number 0.
+    counts = (trial.throughput_rps, trial.requests, trial.errors, trial.booted, trial.wall_s, trial.number)
     if min(counts) < 0 or trial.instances < 1 or trial.errors > trial.requests:
         raise ValueError("a trial of less than nothing")
     return replace(

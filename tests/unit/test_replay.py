@@ -18,7 +18,7 @@ from tuner.model import HostCapacity, Load
 from tuner.procedure import Procedure
 from tuner.search import EFFORTS, Search
 
-RUNS = sorted((ROOT / "tests/fixtures/runs").iterdir())
+RUNS = sorted(path for path in (ROOT / "tests/fixtures/runs").iterdir() if path.is_dir())
 
 
 def read(path: Path) -> Any:  # noqa: ANN401 whatever JSON can hold
