@@ -18,7 +18,7 @@ import pytest
 from deployed import DeployedHost, make_host
 from support import ROOT
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(2400)]
 
 # Installed or built from what is public, before any secret is known; too much to read in a test.
 PUBLIC = {"node_modules", "nodejs", "dist", ".node-bin"}
@@ -92,6 +92,8 @@ class Tried:
         self.temporary.mkdir()
         variables = {
             "strapi_secrets": {"SHOP_API_KEY": self.secrets["SHOP_API_KEY"]},
+            # A worker that cannot start is waited for longer than other tests allow.
+            "lease_grace_s": 600,
             "strapi_database_password": self.secrets["strapi_database_password"],
             "load_requests": [
                 {"path": "/api/articles", "headers": {"X-Key": f"Bearer {self.secrets['Authorization']}"}},
