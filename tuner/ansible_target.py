@@ -17,6 +17,7 @@ from tuner.interruption import Interruption
 from tuner.journal import PRIVATE, PRIVATE_FILE
 from tuner.model import Deployment, HostCapacity, Inspection, Load, Lock, ProjectWarning, Report
 from tuner.project import ansible_environment
+from tuner.wording import instances as in_words
 
 # How soon a wish to stop is noticed, in seconds.
 CANCEL_POLL_S = 0.2
@@ -190,7 +191,7 @@ class AnsibleTarget:
         except (HostError, InputError) as error:
             itself = "the host does so by itself in a few minutes, or " if self._lease else ""
             raise RestoreError(
-                f"{self._host} could not be brought back to {instances} instances: {error.message}",
+                f"{self._host} could not be brought back to {in_words(instances)}: {error.message}",
                 remedy=f"{itself}run: tuner restore --host {self._host} --inventory {self._inventory}",
             ) from error
         self._lease = ""

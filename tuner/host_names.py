@@ -14,13 +14,18 @@ from tuner.wording import quoted
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,249}")
 
 
+def is_host_name(name: str) -> bool:
+    """Whether it is made of letters, digits, `.`, `-` and `_`, or an address of IP version 6."""
+    return bool(PLAIN.fullmatch(name)) or _is_address(name)
+
+
 def check_host_name(host: str) -> None:
     """Refuse a name that could lead elsewhere.
 
     Raises:
-        InputError: When it is neither letters, digits, `.`, `-` and `_`, nor an address of IP version 6.
+        InputError: When it is none that is_host_name knows.
     """
-    if not PLAIN.fullmatch(host) and not _is_address(host):
+    if not is_host_name(host):
         raise InputError(
             f"{quoted(host)} cannot be the name of a host",
             remedy="name it with letters, digits, dots, hyphens and underscores",

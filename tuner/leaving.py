@@ -15,6 +15,7 @@ from tuner.live import describe
 from tuner.measuring import Progress
 from tuner.model import Inspection
 from tuner.target import Target
+from tuner.wording import instances as in_words
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def restore_what_was_left(actors: Actors, *, dry_run: bool = False, break_lock: 
             f"{left} was cut off; without --dry-run, the host is brought back to {left.instances} first"
         )
         return True
-    actors.progress.warn(f"{left} was cut off; bringing the host back to {left.instances} instances first")
+    actors.progress.warn(f"{left} was cut off; bringing the host back to {in_words(left.instances)} first")
     if left.edit:
         actors.inventory.revert(left.edit)
     actors.target.restore(left.instances, left.lease, break_lock=break_lock)
@@ -132,8 +133,8 @@ def left_as_found(inspection: Inspection, purpose: str, actors: Actors) -> Itera
 
 def bring_back(instances: int, actors: Actors) -> None:
     """Bring the host back to a number of instances, and to its deployed settings."""
-    actors.progress.step(f"Bringing the host back to {instances} instances")
-    with noted(f"restore {instances} instances", actors):
+    actors.progress.step(f"Bringing the host back to {in_words(instances)}")
+    with noted(f"restore {in_words(instances)}", actors):
         actors.target.restore(instances)
 
 

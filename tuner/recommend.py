@@ -33,6 +33,7 @@ from tuner.procedure import Procedure
 from tuner.resume import Record
 from tuner.search import EFFORTS, Search
 from tuner.slo import Slo
+from tuner.wording import instances as in_words
 
 
 @dataclass(frozen=True)
@@ -296,11 +297,11 @@ def _write_back(request: Request, decision: Decision, rollout: _Rollout, actors:
         raise HostError(error.message, remedy=error.remedy) from error
     rolled_out = False
     try:
-        with noted(f"deploy {instances} instances", actors):
+        with noted(f"deploy {in_words(instances)}", actors):
             actors.target.deploy()
         rolled_out = True
         actors.target.lock(rollout.lease, "recommend", instances)
-        gate.require_serving(decision, rollout.load, actors)
+        gate.require_serving(instances, _bearable_rps(request, decision), rollout.load, actors)
         actors.target.unlock()
     except BaseException:
         actors.inventory.revert(edit)
@@ -310,6 +311,12 @@ def _write_back(request: Request, decision: Decision, rollout: _Rollout, actors:
                 actors.target.deploy()
         raise
     return edit
+
+
+def _bearable_rps(request: Request, decision: Decision) -> float:
+    """A rate that the chosen count has shown to bear: a share of its throughput, or that of the objective."""
+    measured = [row.throughput_rps for row in decision.candidates if row.instances == decision.instances]
+    return gate.SHARE * measured[0] if measured else request.rate_rps or 1.0
 
 
 def to_summary(outcome: Outcome) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tuner.errors import InputError
 from tuner.leaving import Actors, require_unlocked, restore_what_was_left
 from tuner.model import Lock
+from tuner.wording import instances as in_words
 
 
 def restore(host: str, actors: Actors, *, break_lock: bool) -> str:
@@ -26,7 +27,7 @@ def restore(host: str, actors: Actors, *, break_lock: bool) -> str:
     with actors.journal.lock():
         left = actors.journal.unfinished()
         if left and restore_what_was_left(actors, break_lock=break_lock):
-            return f"{host} runs {left.instances} instances again, as before {left}."
+            return f"{host} runs {in_words(left.instances)} again, as before {left}."
         actors.progress.step(f"Looking at {host}")
         inspection = actors.target.inspect()
         if inspection.lock is None:
@@ -46,4 +47,4 @@ def _break(host: str, lock: Lock, running: int, actors: Actors) -> str:
         )
     actors.progress.warn(f"breaking the lock of {lock}")
     actors.target.restore(count, break_lock=True)
-    return f"{host} runs {count} instances; the lock of {lock} was broken."
+    return f"{host} runs {in_words(count)}; the lock of {lock} was broken."

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InputError
+from tuner.host_names import is_host_name
 from tuner.journal import Journal
 
 
@@ -45,7 +46,7 @@ def read(results: Path) -> Iterator[HostStatus]:
         InputError: When it cannot be read, or a note of a run that was cut off cannot.
     """
     try:
-        names = sorted(path.name for path in results.iterdir() if path.is_dir())
+        names = sorted(path.name for path in results.iterdir() if path.is_dir() and is_host_name(path.name))
     except FileNotFoundError:
         return
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -245,6 +246,21 @@ def test_whoever_lost_the_lock_changes_nothing_any_more(leased: Leased) -> None:
     assert message.startswith("the lock of the host was lost, and the host has brought itself back: 20")
     assert "the lock was not renewed within 3 s, its holder is gone: the application runs in 1 instances" in message
     assert leased.workers() == 1
+
+
+def test_whoever_comes_back_waits_for_the_watchdog_that_has_begun(leased: Leased) -> None:
+    leased.box.done(instances=2)
+    leased.take(1, LONG_S)
+    with (leased.box.home / "pm2_app.lock").open("w") as busy:
+        # Held as by a module that is still at work: the watchdog has begun, and waits.
+        fcntl.flock(busy, fcntl.LOCK_EX)
+        (leased.directory / "renewed").write_text("0\n")
+        watchdog = psutil.Process(int((leased.directory / "watchdog.pid").read_text()))
+        while not (leased.directory / "id.late").exists():
+            assert watchdog.is_running()
+    assert leased.done("taken")["held"]
+    assert leased.workers() == 1
+    assert "the application runs in 1 instances again (it ran in 2)" in leased.log()
 
 
 def test_a_watchdog_goes_with_its_lock_and_brings_nothing_back(leased: Leased) -> None:

@@ -76,6 +76,7 @@ def test_records_are_told_as_far_as_they_can_be_read(tmp_path: Path) -> None:
         journal.open_run({})
         (journal.directory / "summary.json").write_text(summary)
     Journal(tmp_path, "d").open_run({})
+    (tmp_path / "no host").mkdir()
     assert [(one.host, one.runs, one.came_to) for one in status.read(tmp_path)] == [
         ("a", 1, "resolved: 2 instances"),
         ("b", 1, "failed: no space"),

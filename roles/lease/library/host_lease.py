@@ -114,6 +114,8 @@ from ansible.module_utils.basic import AnsibleModule
 HELD = "held"
 HOLDER = "holder.json"
 ID = "id"
+# What the watchdog makes of it, once nobody may renew the lock any more.
+LATE = "id.late"
 RENEWED = "renewed"
 RESTORE = "restore.json"
 WATCHDOG_PID = "watchdog.pid"
@@ -121,6 +123,8 @@ WATCHDOG = "watchdog.py"
 DETACHED = "--detached"
 # Python's own start, on a host that is busy.
 WATCHDOG_START_S = 20.0
+# As long as several workers may take to boot.
+WATCHDOG_END_S = 300.0
 POLL_S = 0.05
 # A lock that says nothing is one that is being made, or was when its maker was killed.
 UNFILLED_S = 60.0
@@ -241,6 +245,7 @@ class Lease:
             self.base.mkdir(mode=0o755, exist_ok=True)
         except OSError as error:
             raise LeaseError(f"{self.base} cannot be made: {error.strerror}; set lease_dir") from None
+        self.await_watchdog()
         with self.alone():
             left = look(self.directory)
             if self.is_held():
@@ -261,6 +266,18 @@ class Lease:
                 self.release()
                 raise
         return left
+
+    def await_watchdog(self) -> None:
+        """Where the watchdog of this very lock has begun to act, let it come to its end.
+
+        Raises:
+            LeaseError: When that takes too long.
+        """
+        deadline = time.monotonic() + WATCHDOG_END_S
+        while read_text(self.directory / LATE) == self.options["id"] and is_watched(self.directory):
+            if time.monotonic() > deadline:
+                raise LeaseError(f"the host brings itself back, and has not done so within {WATCHDOG_END_S:g} s")
+            time.sleep(POLL_S)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
