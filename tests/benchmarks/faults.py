@@ -297,8 +297,8 @@ def wait_for_trial(place: Place, run: Run, known: set[Path]) -> None:
         time.sleep(0.1)
 
 
-def strike(place: Place, name: str, at_s: float, url: str, instances: int) -> Seen:
-    """Start a run, let a fault strike, and see what comes of it."""
+def strike(place: Place, name: str, at_s: float, url: str, instances: int) -> Seen | None:
+    """Start a run, let a fault strike, and see what comes of it; None where the run had ended before."""
     before = fingerprint(place.inventory)
     known = set(place.results.glob("*/*/steps.jsonl"))
     command = place.tuner(
@@ -312,6 +312,8 @@ def strike(place: Place, name: str, at_s: float, url: str, instances: int) -> Se
     ):
         wait_for_trial(place, run, known)
         time.sleep(at_s)
+        if run.poll() is not None:
+            return None
         struck = time.monotonic()
         FAULTS[name](place, run)
         restored_s = None
@@ -380,8 +382,13 @@ def main() -> None:
         try:
             place = Place(options.host, options.inventory.absolute(), options.container, results)
             for times, name in options.runs:
-                for _ in range(int(times)):
+                left = int(times)
+                while left:
                     one = strike(place, name, draw.uniform(0, SPAN_S), url, found.instances)
+                    if one is None:
+                        print(f"the run had ended before {name} could strike; once more", flush=True)
+                        continue
+                    left -= 1
                     seen.append(one)
                     print(f"{len(seen):>3} {one}", flush=True)
                     if options.raw:
