@@ -16,8 +16,8 @@ author: strapi-tuner developers
 options:
   dir:
     description:
-      - Directory of the lock, which is made where it is missing; the one above it must exist. It belongs to whoever
-        holds the lock, so that they can let go of it.
+      - Directory of the lock, which is made where it is missing. It belongs to whoever holds the lock, so that they can
+        let go of it.
     type: path
     required: true
   state:
@@ -242,7 +242,7 @@ class Lease:
             LeaseError: When somebody else holds it.
         """
         try:
-            self.base.mkdir(mode=0o755, exist_ok=True)
+            self.base.mkdir(mode=0o755, parents=True, exist_ok=True)
         except OSError as error:
             raise LeaseError(f"{self.base} cannot be made: {error.strerror}; set lease_dir") from None
         self.await_watchdog()
