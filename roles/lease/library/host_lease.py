@@ -54,7 +54,9 @@ options:
     type: str
     default: ""
   unit:
-    description: Name of the transient systemd service that runs the watchdog. Empty starts a process of its own.
+    description:
+      - Beginning of the name of the transient systemd service that runs the watchdog; O(id) is the rest of it. Empty
+        starts a process of its own.
     type: str
     default: ""
 attributes:
@@ -326,7 +328,9 @@ class Lease:
             user = [f"--uid={self.options['user']}"] if self.options["user"] else []
             # --collect, or a watchdog that has failed would be in the way of the next one.
             rights = ["--property=NoNewPrivileges=yes", "--property=CapabilityBoundingSet="]
-            run = ["systemd-run", "--quiet", "--collect", f"--unit={self.options['unit']}", *user, *rights, "--"]
+            # A name of its own: the watchdog of the lock before takes a moment to see that it is gone.
+            unit = f"--unit={self.options['unit']}-{''.join(filter(str.isalnum, self.options['id']))}"
+            run = ["systemd-run", "--quiet", "--collect", unit, *user, *rights, "--"]
             done = subprocess.run([*run, *command], capture_output=True, text=True, check=False)  # noqa: S603 own program
             if done.returncode:
                 raise LeaseError(f"the watchdog of the lock cannot be started: {done.stderr.strip()}")
@@ -406,6 +410,8 @@ def main() -> None:
         module.fail_json(msg=str(error), held_by=look(Path(module.params["dir"]) / HELD))
     except LeaseError as error:
         module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"the lock of the host cannot be kept: {error.filename}: {error.strerror}")
 
 
 if __name__ == "__main__":
