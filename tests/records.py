@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tuner.model import BYTES_PER_MIB, Deployment, HostCapacity, Trial, Usage
 
+# How pm2 is to treat an application, as in an ecosystem file; times in milliseconds.
+PM2_SETTINGS: Mapping[str, object] = {
+    "exec_mode": "cluster",
+    "wait_ready": True,
+    "listen_timeout": 20000,
+    "kill_timeout": 5000,
+    "min_uptime": 2000,
+    "max_restarts": 3,
+    "merge_logs": True,
+}
 GIB = 1024 * BYTES_PER_MIB
 
 

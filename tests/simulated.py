@@ -11,7 +11,7 @@ import yaml
 from asked import check
 from records import capacity, deployment
 
-from tuner.errors import HostError, InputError, RestoreError
+from tuner.errors import HostError, LockedError, RestoreError
 from tuner.model import Inspection, Load, Lock, Plan, Report, Trial
 
 BIN_S = 0.1
@@ -68,6 +68,7 @@ class SimulatedTarget:
         self.unwell = 0
         self.calls: list[str] = []
         self.locks: list[str] = []
+        self.purpose = ""
         self.locked_by: Lock | None = None
         self.loads: list[Load] = []
         self._url = url
@@ -94,11 +95,18 @@ class SimulatedTarget:
         """Take the lock, unless somebody has it; see tuner.target.Target."""
         assert lease
         if self.locked_by or "lock" in self._broken:
-            raise InputError(f"prod1 is locked by {self.locked_by}")
-        self.locks.append(f"{purpose} {instances}")
+            raise LockedError(f"prod1 is locked by {self.locked_by}")
+        self.purpose = purpose
+        self.keep(instances)
+
+    def keep(self, instances: int) -> None:
+        """Note what the host would bring back; see tuner.target.Target."""
+        self.locks.append(f"{self.purpose} {instances}")
 
     def unlock(self) -> None:
         """Let go of the lock; see tuner.target.Target."""
+        if "unlock" in self._broken:
+            raise HostError("prod1 cannot be reached")
         self.locks.append("released")
 
     def check(self, load: Load) -> Report:

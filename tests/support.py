@@ -1,11 +1,18 @@
-"""What every test shares: where the project is, and how an Ansible module is imported without Ansible."""
+"""What every test shares: where the project is, and how an Ansible module is imported and run without Ansible."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible.module_utils.common import warnings as module_warnings
+from ansible.module_utils.testing import patch_module_args
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,3 +32,12 @@ def load_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up here
     spec.loader.exec_module(module)
     return module
+
+
+def run_module(module: ModuleType, params: Mapping[str, object], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run an Ansible module in this process as Ansible would, and return its whole result."""
+    module_warnings._global_warnings.clear()  # noqa: SLF001 of the module before: its process would have ended
+    with patch_module_args(dict(params)), pytest.raises(SystemExit):
+        module.main()
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result

@@ -45,7 +45,7 @@ def serve(answer: Answer) -> Iterator[str]:
             """Say nothing."""
 
     class Server(http.server.ThreadingHTTPServer):
-        def handle_error(self, *address: Any) -> None:  # noqa: ANN401 as socketserver has it
+        def handle_error(self, *address: Any) -> None:
             """Say nothing of clients that went away."""
             if not isinstance(sys.exception(), ConnectionError):
                 super().handle_error(*address)

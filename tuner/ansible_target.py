@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import ansible_runner
 from pydantic import TypeAdapter
 
 from tuner import extra_vars, loads, reports
-from tuner.errors import LOCKED_REMEDY, HostError, InputError, InterruptedByUserError, RestoreError
+from tuner.errors import HostError, InputError, InterruptedByUserError, LockedError, RestoreError
 from tuner.interruption import Interruption
 from tuner.journal import PRIVATE, PRIVATE_FILE
 from tuner.model import Deployment, HostCapacity, Inspection, Load, Lock, ProjectWarning, Report
@@ -138,7 +139,14 @@ class AnsibleTarget:
     def lock(self, lease: str, purpose: str, instances: int) -> None:
         """Take the lock of the host; see Target."""
         self._lease = lease
-        self._run("lock.yml", {"lease_purpose": purpose, "lease_instances": instances})
+        self._run("lock.yml", {"lease_purpose": purpose, "lease_pid": os.getpid(), "lease_instances": instances})
+
+    def keep(self, instances: int) -> None:
+        """Tell the host what to bring back from now on; see Target."""
+        try:
+            self._run("lock.yml", {"lease_instances": instances})
+        except LockedError as error:  # the own lock was lost meanwhile
+            raise HostError(error.message) from error
 
     def unlock(self) -> None:
         """Let go of the lock; see Target."""
@@ -188,7 +196,7 @@ class AnsibleTarget:
         variables = {"strapi_instances": instances, "lease_purpose": "restore", "lease_break": break_lock}
         try:
             self._run("restore.yml", variables, can_stop=False, longest_s=instances * LEASE_BOOT_S)
-        except (HostError, InputError) as error:
+        except (HostError, LockedError) as error:
             itself = "the host does so by itself in a few minutes, or " if self._lease else ""
             raise RestoreError(
                 f"{self._host} could not be brought back to {in_words(instances)}: {error.message}",
@@ -252,10 +260,10 @@ class AnsibleTarget:
             raise self._failure(playbook, outcome)
         return {**outcome.report, "task_s": outcome.task_s} if outcome.report else {}
 
-    def _failure(self, playbook: str, outcome: Outcome) -> HostError | InputError:
+    def _failure(self, playbook: str, outcome: Outcome) -> HostError | LockedError:
         if outcome.holder:
             holder = self._checked(outcome.holder, reports.LOCK)
-            return InputError(f"{self._host} is locked by {to_lock(holder)}", remedy=LOCKED_REMEDY)
+            return LockedError(f"{self._host} is locked by {to_lock(holder)}")
         if outcome.unreachable:
             hint = UNREACHABLE_HINT.format(inventory=self._inventory, host=outcome.unreachable)
             return HostError(f"{outcome.unreachable} cannot be reached: {outcome.failure}", remedy=hint)
@@ -269,18 +277,7 @@ def _requests(load: Load) -> dict[str, Any]:
 
 def to_lock(seen: Mapping[str, Any]) -> Lock:
     """Turn what host_lease says of the lock into a record."""
-    return Lock(
-        user=seen["user"],
-        controller=seen["controller"],
-        pid=seen["pid"],
-        purpose=seen["purpose"],
-        since=seen["since"],
-        renewed_s=seen["renewed_s"],
-        time_s=seen["time_s"],
-        watchdog=seen["watchdog"],
-        stale=seen["stale"],
-        instances=seen["instances"],
-    )
+    return Lock(**{field.name: seen[field.name] for field in fields(Lock)})
 
 
 def to_inspection(host: str, report: Report) -> Inspection:

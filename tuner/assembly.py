@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -81,23 +80,9 @@ def open_session(host: str, source: Path | None, *, verbose: bool) -> Iterator[S
             host,
             interruption,
             on_output=show if verbose else None,
-            grace_s=_grace_s(variables),
+            grace_s=variables.get("lease_grace_s", GRACE_S),
         )
         yield Session(host, project, inventory, variables, interruption, progress, target)
-
-
-def _grace_s(variables: Mapping[str, Any]) -> float:
-    """How long the inventory lets a host wait before it brings itself back.
-
-    Raises:
-        InputError: When that is no time.
-    """
-    given = variables.get("lease_grace_s", GRACE_S)
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
-        raise InputError(
-            f"lease_grace_s is {given!r}", remedy="make it a number of seconds in the inventory, or leave it"
-        )
-    return float(given)
 
 
 def make_compare_request(session: Session, options: Mapping[str, Any]) -> CompareRequest:

@@ -125,7 +125,7 @@ def cli() -> None:
       tuner seed --host demo --count 1000        fill the sample application with articles
       tuner status                               what the runs came to, and what was left behind
       tuner restore --host prod1                 bring a host back after a run that was cut off
-    """  # noqa: D301 the mark with which click keeps lines as they are
+    """
 
 
 @cli.command()
@@ -137,8 +137,8 @@ def inspect(host: str, inventory: Path | None, *, verbose: bool, as_json: bool) 
     \b
     Example:
       tuner inspect --host prod1 -i inventories/production
-    """  # noqa: D301 the mark with which click keeps lines as they are
-    from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
+    """
+    from tuner import assembly, report
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
         session.progress.step(f"Looking at {host}")
@@ -192,7 +192,7 @@ def recommend(
     *,
     verbose: bool,
     as_json: bool,
-    **options: Any,  # noqa: ANN401 click's options
+    **options: Any,
 ) -> None:
     """Measure how many instances a host should run, write the number into the inventory, and roll it out.
 
@@ -206,9 +206,9 @@ def recommend(
       tuner recommend --host prod1 --url '/api/articles?pagination[pageSize]=10' --url /api/articles/1
       tuner recommend --host prod1 --candidates 1-8 --budget 10m --no-write --json
       tuner recommend --host prod1 --rate 200 --slo p99=250ms --objective latency
-    """  # noqa: D301 the mark with which click keeps lines as they are
-    from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
-    from tuner import recommend as use_case  # noqa: PLC0415 as above
+    """
+    from tuner import assembly, report
+    from tuner import recommend as use_case
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
         request = assembly.make_request(session, options)
@@ -241,7 +241,7 @@ def compare(
     *,
     verbose: bool,
     as_json: bool,
-    **options: Any,  # noqa: ANN401 click's options
+    **options: Any,
 ) -> None:
     """Measure settings in turns: does it matter, which one wins, and by how much?
 
@@ -253,9 +253,9 @@ def compare(
       tuner compare --host prod1 --set strapi_serve_admin_panel=true --set strapi_serve_admin_panel=false
       tuner compare --host prod1 --set 'strapi_node_args=[]' --set 'strapi_node_args=["--max-semi-space-size=64"]'
       tuner compare --host prod1 --set strapi_instances=1 --set strapi_instances=2,strapi_database_pool_max=5
-    """  # noqa: D301 the mark with which click keeps lines as they are
-    from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
-    from tuner import compare as use_case  # noqa: PLC0415 as above
+    """
+    from tuner import assembly, report
+    from tuner import compare as use_case
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
         request = assembly.make_compare_request(session, options)
@@ -286,9 +286,9 @@ def seed(*, host: str, inventory: Path | None, count: int, path: str, verbose: b
     \b
     Example:
       tuner seed --host demo --count 1000
-    """  # noqa: D301 the mark with which click keeps lines as they are
-    from tuner import assembly  # noqa: PLC0415 --help must not wait for Ansible
-    from tuner.seed import seed as fill  # noqa: PLC0415 as above
+    """
+    from tuner import assembly
+    from tuner.seed import seed as fill
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
         session.progress.step(f"Seeding {path} on {host}")
@@ -319,9 +319,9 @@ def restore(host: str, inventory: Path | None, results: Path | None, *, break_lo
     Examples:
       tuner restore --host prod1
       tuner restore --host prod1 --break-lock     whoever holds the lock is gone
-    """  # noqa: D301 the mark with which click keeps lines as they are
-    from tuner import assembly  # noqa: PLC0415 --help must not wait for Ansible
-    from tuner import restore as use_case  # noqa: PLC0415 as above
+    """
+    from tuner import assembly
+    from tuner import restore as use_case
 
     with assembly.open_session(host, inventory, verbose=verbose) as session:
         done = use_case.restore(host, session.actors(results), break_lock=break_lock)
@@ -341,9 +341,9 @@ def status(host: str | None, inventory: Path | None, results: Path | None, *, ve
     Examples:
       tuner status --host prod1
       tuner status --json
-    """  # noqa: D301 the mark with which click keeps lines as they are
-    from tuner import assembly, report  # noqa: PLC0415 --help must not wait for Ansible
-    from tuner import status as use_case  # noqa: PLC0415 as above
+    """
+    from tuner import assembly, report
+    from tuner import status as use_case
 
     directory = assembly.find_results(results)
     if host is None:
@@ -380,8 +380,8 @@ def simulate(hosts: TextIO, runs: int, method: str, *, as_json: bool) -> None:
     Example:
       tuner simulate hosts.jsonl --runs 20
       echo '{"name": "h1", "cpu_budget": 2, "throughput": {"1": 428, "2": 478, "3": 400}}' | tuner simulate -
-    """  # noqa: D301 the mark with which click keeps lines as they are
-    from tuner import simulate as use_case  # noqa: PLC0415 half a second, which --help must not pay
+    """
+    from tuner import simulate as use_case
 
     models = list(use_case.parse_hosts(hosts))
     results = []

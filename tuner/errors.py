@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tuner.wording import printable
 
-LOCKED_REMEDY = "wait for its end; if nobody is there any more: tuner restore --break-lock"
-
 
 class TunerError(Exception):
     """A command cannot go on.
@@ -36,6 +34,13 @@ class InputError(TunerError):
     """Wrong usage or input; nothing was touched."""
 
     exit_code = 2
+
+
+class LockedError(InputError):
+    """Somebody else holds the lock of the host; nothing was touched."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, remedy="wait for its end; if nobody is there any more: tuner restore --break-lock")
 
 
 class UnresolvedError(TunerError):

@@ -249,6 +249,17 @@ class Journal:
         self._marker.unlink(missing_ok=True)
         _sync(self._base)
 
+    @contextmanager
+    def step(self, step: str) -> Iterator[None]:
+        """Announce what is about to be done to the host, and confirm it after.
+
+        Raises:
+            HostError: When it cannot be written.
+        """
+        self.note_step(step, "begun")
+        yield
+        self.note_step(step, "done")
+
     def note_step(self, step: str, state: str) -> None:
         """Add what is about to be done to the host (`begun`), or was (`done`), to the records.
 
@@ -299,7 +310,7 @@ class Journal:
             _write(self.directory / "summary.json", summary)
 
 
-def summarise(decision: Decision, **more: Any) -> dict[str, Any]:  # noqa: ANN401 whatever JSON can hold
+def summarise(decision: Decision, **more: Any) -> dict[str, Any]:
     """A decision as JSON, with what else is to be said of the run."""
     return {**asdict(decision), **more}
 

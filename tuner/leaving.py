@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
-from tuner.errors import LOCKED_REMEDY, InputError, TunerError
+from tuner.errors import HostError, InputError, LockedError, TunerError
 from tuner.interruption import Interruption
 from tuner.inventory import Inventory
 from tuner.journal import Journal
@@ -53,11 +53,11 @@ def require_unlocked(inspection: Inspection) -> None:
     """Refuse a host of which somebody else holds the lock.
 
     Raises:
-        InputError: When somebody does.
+        LockedError: When somebody does.
     """
     if (lock := inspection.lock) and (not lock.stale or lock.instances is not None):
         gone = f", who is gone ({lock.stale})" if lock.stale else ""
-        raise InputError(f"{inspection.host} is locked by {lock}{gone}", remedy=LOCKED_REMEDY)
+        raise LockedError(f"{inspection.host} is locked by {lock}{gone}")
 
 
 def require_quiet(inspection: Inspection, *, live: bool) -> None:
@@ -101,34 +101,45 @@ def restore_what_was_left(actors: Actors, *, dry_run: bool = False, break_lock: 
 
 
 @contextmanager
-def left_as_found(inspection: Inspection, purpose: str, actors: Actors) -> Iterator[str]:
+def left_as_found(inspection: Inspection, purpose: str, actors: Actors) -> Iterator[None]:
     """Lock the host, and bring it back when anything goes wrong inside; until it is, the journal says so on disk.
 
     Whoever comes to the end of this has left the host as it should be, and its lock is released.
-
-    Yields:
-        What tells this holder of the lock from others.
     """
     instances, lease = inspection.deployment.instances, uuid4().hex
     actors.journal.touch_host(inspection.deployment, lease, purpose)
     try:
-        try:
-            actors.target.lock(lease, purpose, instances)
-        except InputError:  # somebody else holds it, and nothing was touched
-            actors.journal.leave_host()
-            raise
-        yield lease
-    except BaseException as error:
-        if actors.journal.unfinished() is None:
-            raise
-        with suppress(TunerError):  # a full disk must not keep the host from being brought back
-            actors.journal.note_error(str(error))
-        bring_back(instances, actors)
+        actors.target.lock(lease, purpose, instances)
+    except LockedError:  # nothing was touched
         actors.journal.leave_host()
-        if isinstance(error, TunerError):
-            error.aftermath = f"the host was brought back to what it ran before ({instances})"
+        raise
+    except BaseException as error:
+        _put_right(error, instances, actors)
+        raise
+    try:
+        yield
+    except BaseException as error:
+        _put_right(error, instances, actors)
         raise
     actors.journal.leave_host()
+
+
+def _put_right(error: BaseException, instances: int, actors: Actors) -> None:
+    """After an error: have it in the records, and the host as it was."""
+    with suppress(TunerError):  # a full disk must not keep the host from being brought back
+        actors.journal.note_error(str(error))
+    bring_back(instances, actors)
+    actors.journal.leave_host()
+    if isinstance(error, TunerError):
+        error.aftermath = f"the host was brought back to what it ran before ({instances})"
+
+
+def let_go(actors: Actors) -> None:
+    """Release the lock of a host that is as it should be; where that fails, the host does so itself."""
+    try:
+        actors.target.unlock()
+    except HostError as error:
+        actors.progress.warn(f"{error}; the host lets go of its lock by itself in a few minutes")
 
 
 def bring_back(instances: int, actors: Actors) -> None:

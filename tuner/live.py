@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from tuner.loads import PERCENTILES, percentile_us
 from tuner.model import Report
+from tuner.slo import Slo
 
 # What is still an answer to somebody who waits for a page; --slo says otherwise.
-LONGEST_MS = 1000.0
+BEARABLE = Slo(99.0, 1000.0)
 # Connections come and go: only this much fewer than there were at first is a loss.
 LOST_SHARE = 0.5
 # With how few connections the load begins.
@@ -22,11 +25,11 @@ class Live:
 
     Attributes:
         connections: How many they had open when the run began.
-        limit_ms: The longest that the slowest percent of the load's own requests may take, in milliseconds.
+        slo: What the load's own requests must keep.
     """
 
     connections: int
-    limit_ms: float = LONGEST_MS
+    slo: Slo = BEARABLE
 
     def find_harm(self, report: Report) -> str:
         """Say what a load has done to them, or "" when nothing is to be seen.
@@ -34,15 +37,23 @@ class Live:
         Args:
             report: As trial.yml gave it.
         """
-        p99_us = report["load"]["latency_us"].get("p99")
-        if p99_us and p99_us / 1000 > self.limit_ms:
-            return (
-                f"one request in a hundred took more than {p99_us / 1000:,.0f} ms ({self.limit_ms:,.0f} ms are allowed)"
-            )
+        latency_ms = self._latency_ms(report["load"]["latency_us"])
+        if latency_ms > self.slo.limit_ms:
+            slowest = 100 - self.slo.percent
+            share = "one request" if slowest == 1 else f"{slowest:g} requests"
+            return f"{share} in a hundred took more than {latency_ms:,.0f} ms ({self.slo.limit_ms:,.0f} ms are allowed)"
         left = sum((report["after"].get("connections") or {}).values())
         if left < LOST_SHARE * self.connections:
             return f"of the {self.connections} connections of others, {left} are left"
         return ""
+
+    def _latency_ms(self, latency_us: Mapping[str, Any]) -> float:
+        """The percentile of the objective, in milliseconds; 0 where nothing was answered."""
+        for name, percent in PERCENTILES.items():
+            if percent == self.slo.percent:
+                return (latency_us[name] or 0.0) / 1000
+        histogram = latency_us["histogram"]
+        return percentile_us(histogram, self.slo.percent) / 1000 if histogram else 0.0
 
 
 def describe(connections: Mapping[str, int]) -> str:

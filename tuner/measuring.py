@@ -132,9 +132,8 @@ class Measuring:
         self.progress.step(f"Choosing how many connections it takes: {connections}")
         began = time.monotonic()
         load = replace(self.load, connections=connections, duration_s=PROBE_S)
-        self.journal.note_step(f"load with {connections} connections on {in_words(instances)}", "begun")
-        raw = self.target.trial({VARIABLE: instances}, load)
-        self.journal.note_step(f"load with {connections} connections on {in_words(instances)}", "done")
+        with self.journal.step(f"load with {connections} connections on {in_words(instances)}"):
+            raw = self.target.trial({VARIABLE: instances}, load)
         setting = Setting(0, 0, instances, 1, self.cpu_budget)
         trial = to_trial(raw, setting, [], wall_s=time.monotonic() - began)
         self.journal.append(trial, raw, CHOOSING)
@@ -193,9 +192,8 @@ class Measuring:
     def _try(self, candidate: Mapping[str, object], setting: Setting, load: Load, phase: str) -> Trial:
         """Measure a candidate, and have it on disk."""
         began = time.monotonic()
-        self.journal.note_step(f"trial {setting.number} with {in_words(setting.instances)}", "begun")
-        raw = self.target.trial(candidate, load)
-        self.journal.note_step(f"trial {setting.number} with {in_words(setting.instances)}", "done")
+        with self.journal.step(f"trial {setting.number} with {in_words(setting.instances)}"):
+            raw = self.target.trial(candidate, load)
         earlier = [trial.usage for trial in self.trials]
         trial = to_trial(raw, setting, earlier, wall_s=time.monotonic() - began)
         self.journal.append(trial, raw, phase)

@@ -19,6 +19,7 @@ from tuner.leaving import (
     Actors,
     bring_back,
     left_as_found,
+    let_go,
     noted,
     require_application,
     require_quiet,
@@ -197,7 +198,7 @@ def _measure_and_settle(request: Request, prepared: _Prepared, actors: Actors) -
     """Measure, decide, and leave the host on what was decided, or else as it was found."""
     running = prepared.inspection.deployment.instances
     directory = str(actors.journal.directory)
-    with left_as_found(prepared.inspection, "recommend", actors) as lease:
+    with left_as_found(prepared.inspection, "recommend", actors):
         measured = _make_measuring(request, prepared, actors)
         measured.choose_connections(prepared.plan.candidates)
         decision = _measure(request, prepared, measured)
@@ -209,7 +210,8 @@ def _measure_and_settle(request: Request, prepared: _Prepared, actors: Actors) -
         if decision.instances is None or prepared.before is None:
             bring_back(running, actors)
             return outcome
-        edit = _write_back(request, decision, _Rollout(prepared.before, lease, measured.load), actors)
+        edit = _write_back(request, decision, prepared, measured.load, actors)
+        let_go(actors)
     return replace(outcome, edit=edit, running=decision.instances)
 
 
@@ -235,7 +237,7 @@ def _live(request: Request, inspection: Inspection) -> Live | None:
     if not request.live:
         return None
     connections = sum(inspection.deployment.connections.values())
-    return Live(connections, request.slo.limit_ms) if request.slo else Live(connections)
+    return Live(connections, request.slo) if request.slo else Live(connections)
 
 
 def _measure(request: Request, prepared: _Prepared, measured: Measuring) -> Decision:
@@ -263,27 +265,12 @@ def _measure(request: Request, prepared: _Prepared, measured: Measuring) -> Deci
     return hold(decision, objective, plan.candidates, request.rate_rps)
 
 
-@dataclass(frozen=True)
-class _Rollout:
-    """What it takes to write a number, roll it out and look at what came of it.
-
-    Attributes:
-        before: What would have been written before the host was measured.
-        lease: What tells this holder of the lock of the host from others.
-        load: The load of the trials.
-    """
-
-    before: Edit
-    lease: str
-    load: Load
-
-
-def _write_back(request: Request, decision: Decision, rollout: _Rollout, actors: Actors) -> Edit:
+def _write_back(request: Request, decision: Decision, prepared: _Prepared, load: Load, actors: Actors) -> Edit:
     """Write the chosen count, roll it out as the next deploy would, and take it back if that fails."""
-    instances = decision.instances or 0
+    instances, before = decision.instances or 0, prepared.before
     actors.interruption.check()
     edit = actors.inventory.plan(request.host, VARIABLE, instances)
-    if (edit.path, edit.before) != (rollout.before.path, rollout.before.before):
+    if before is None or (edit.path, edit.before) != (before.path, before.before):
         raise HostError(
             f"{edit.path} was changed while {request.host} was measured, so {VARIABLE}: {instances} was not written",
             remedy="write it yourself, or run again",
@@ -300,9 +287,8 @@ def _write_back(request: Request, decision: Decision, rollout: _Rollout, actors:
         with noted(f"deploy {in_words(instances)}", actors):
             actors.target.deploy()
         rolled_out = True
-        actors.target.lock(rollout.lease, "recommend", instances)
-        gate.require_serving(instances, _bearable_rps(request, decision), rollout.load, actors)
-        actors.target.unlock()
+        actors.target.keep(instances)
+        gate.require_serving(instances, _bearable_rps(request, decision), load, actors)
     except BaseException:
         actors.inventory.revert(edit)
         if rolled_out:

@@ -19,7 +19,7 @@ class Target(Protocol):
         """
 
     def lock(self, lease: str, purpose: str, instances: int) -> None:
-        """Take the lock of the host, or tell it what else to bring back by itself; every later call is made under it.
+        """Take the lock of the host; every later call is made under it.
 
         Args:
             lease: What tells this holder of the lock from others.
@@ -27,8 +27,15 @@ class Target(Protocol):
             instances: What the host brings itself back to once the lock is not renewed in time.
 
         Raises:
-            InputError: When somebody else holds it.
+            LockedError: When somebody else holds it.
             HostError: When the host or Ansible fails; it may be held then.
+        """
+
+    def keep(self, instances: int) -> None:
+        """Tell the host to bring itself back to this count from now on.
+
+        Raises:
+            HostError: When the host or Ansible fails.
         """
 
     def unlock(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired
@@ -47,6 +48,12 @@ def check_variables(host: str, variables: Mapping[str, Any]) -> None:
     if not _is_hidden(instances) and (isinstance(instances, bool) or not COUNT.fullmatch(str(instances))):
         raise InputError(
             f"strapi_instances of {host} is {quoted(instances)} in the inventory, and no whole number of 1 or more",
+            remedy="write one there, or remove it",
+        )
+    grace_s = variables.get("lease_grace_s", 1)
+    if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not 0 < grace_s < math.inf:
+        raise InputError(
+            f"lease_grace_s of {host} is {quoted(grace_s)} in the inventory, and no number of seconds",
             remedy="write one there, or remove it",
         )
     requests = variables.get("load_requests") or []

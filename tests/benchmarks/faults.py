@@ -18,7 +18,6 @@ import argparse
 import hashlib
 import http.client
 import json
-import os
 import random
 import signal
 import statistics
@@ -38,9 +37,9 @@ import psutil
 from tuner import assembly
 
 LIMIT_S = 600.0
-POLL_S = 0.5
 PAGE_S = 0.05
 BEGIN_LIMIT_S = 120.0
+WORKERS_KILLED = 5
 # How long a run goes on after its first trial has begun; faults strike within that.
 SPAN_S = 40.0
 
@@ -128,25 +127,74 @@ class Client:
                 connection.close()
 
 
-Run = subprocess.Popen[bytes]
+class Run:
+    """A run of tuner, and what it says.
+
+    Args:
+        command: Its command line.
+
+    Attributes:
+        process: Its process.
+        said: For each beginning of a line that somebody waits for, whether it was said.
+    """
+
+    BEGUN = "trial 1 of about"
+    RESTORING = "Bringing the host back"
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.said = {self.BEGUN: threading.Event(), self.RESTORING: threading.Event()}
+        self._reader = threading.Thread(target=self._read)
+
+    def __enter__(self) -> Self:
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.wait(LIMIT_S)
+        self._reader.join()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            for line in lines:
+                for beginning, event in self.said.items():
+                    if line.startswith(beginning):
+                        event.set()
+        for event in self.said.values():  # it says no more, so that nobody need wait
+            event.set()
+
+    def has_ended(self) -> bool:
+        """Whether it has ended by now."""
+        return self.process.poll() is not None
+
+    def ends_within(self, limit_s: float) -> bool:
+        """Wait for its end, and say whether it came."""
+        try:
+            self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
 Fault = Callable[[Place, Run], None]
 
 
 def kill_tuner(_: Place, run: Run) -> None:
     """The tuner is gone at once; what it had started goes on."""
-    run.kill()
+    run.process.kill()
 
 
 def kill_group(_: Place, run: Run) -> None:
     """The tuner and all that it had started on the controller are gone at once."""
-    for process in psutil.Process(run.pid).children(recursive=True):
+    for process in psutil.Process(run.process.pid).children(recursive=True):
         process.kill()
-    run.kill()
+    run.process.kill()
 
 
 def kill_playbook(_: Place, run: Run) -> None:
     """ansible-playbook is gone at once."""
-    for process in psutil.Process(run.pid).children(recursive=True):
+    for process in psutil.Process(run.process.pid).children(recursive=True):
         if any("ansible-playbook" in part for part in process.cmdline()[:3]):
             process.kill()
             return
@@ -156,7 +204,7 @@ def cut_ssh(place: Place, run: Run) -> None:
     """The network is gone, and comes back when the tuner has given up."""
     place.network("down")
     try:
-        run.wait(LIMIT_S)
+        run.ends_within(LIMIT_S)
     finally:
         place.network("up")
 
@@ -172,12 +220,14 @@ def kill_database(place: Place, _: Run) -> None:
 
 
 def kill_worker(place: Place, run: Run) -> None:
-    """One worker is gone at once, and again whenever it is back, five times."""
-    for _ in range(5):
-        if run.poll() is not None:
-            return
-        place.inside("kill", "-KILL", *place.pid_of("server.js")[:1])
-        time.sleep(1)
+    """Workers are gone at once, one after the other, those that pm2 starts in their place too."""
+    known: set[str] = set()
+    deadline = time.monotonic() + LIMIT_S
+    while len(known) < WORKERS_KILLED and not run.has_ended() and time.monotonic() < deadline:
+        # Whom pm2 has started since; each look takes a tenth of a second.
+        for pid in [pid for pid in place.pid_of("server.js") if pid not in known][:1]:
+            place.inside("kill", "-KILL", pid)
+            known.add(pid)
 
 
 def reboot(place: Place, _: Run) -> None:
@@ -187,19 +237,19 @@ def reboot(place: Place, _: Run) -> None:
 
 def interrupt(_: Place, run: Run) -> None:
     """The user presses Ctrl-C."""
-    run.send_signal(signal.SIGINT)
+    run.process.send_signal(signal.SIGINT)
 
 
 def interrupt_twice(_: Place, run: Run) -> None:
     """The user presses Ctrl-C, and again while the host is brought back."""
-    run.send_signal(signal.SIGINT)
-    time.sleep(1.5)
-    run.send_signal(signal.SIGINT)
+    run.process.send_signal(signal.SIGINT)
+    run.said[Run.RESTORING].wait(LIMIT_S)
+    run.process.send_signal(signal.SIGINT)
 
 
 def terminate(_: Place, run: Run) -> None:
     """SIGTERM, as a service manager would."""
-    run.send_signal(signal.SIGTERM)
+    run.process.send_signal(signal.SIGTERM)
 
 
 def fill_controller(place: Place, run: Run) -> None:
@@ -212,7 +262,7 @@ def fill_controller(place: Place, run: Run) -> None:
                 file.flush()
         except OSError:
             pass
-    run.wait(LIMIT_S)
+    run.ends_within(LIMIT_S)
     filling.unlink()
 
 
@@ -288,41 +338,25 @@ def is_as_it_was(place: Place, url: str, instances: int) -> bool:
         connection.close()
 
 
-def wait_for_trial(place: Place, run: Run, known: set[Path]) -> None:
-    """Wait until a run has begun to change the host."""
-    deadline = time.monotonic() + BEGIN_LIMIT_S
-    while not [path for path in place.results.glob("*/*/steps.jsonl") if path not in known]:
-        if run.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"the run did not begin: exit code {run.poll()}")
-        time.sleep(0.1)
-
-
 def strike(place: Place, name: str, at_s: float, url: str, instances: int) -> Seen | None:
     """Start a run, let a fault strike, and see what comes of it; None where the run had ended before."""
     before = fingerprint(place.inventory)
-    known = set(place.results.glob("*/*/steps.jsonl"))
     command = place.tuner(
         *("recommend", "--no-write", "--candidates", "1-3", "--duration", "2", "--connections", "20"),
         *("--effort", "thorough", "--keep-disturbed", "--live"),
     )
-    with (
-        Client(url) as client,
-        Path(place.results.parent, "output").open("wb") as output,
-        subprocess.Popen(command, stdout=output, stderr=output) as run,
-    ):
-        wait_for_trial(place, run, known)
-        time.sleep(at_s)
-        if run.poll() is not None:
+    with Client(url) as client, Run(command) as run:
+        if not run.said[Run.BEGUN].wait(BEGIN_LIMIT_S):
+            raise SystemExit(f"no trial has begun within {BEGIN_LIMIT_S:g} s")
+        if run.ends_within(at_s):
             return None
         struck = time.monotonic()
         FAULTS[name](place, run)
         restored_s = None
-        while time.monotonic() < struck + LIMIT_S:
-            if run.poll() is not None and is_as_it_was(place, url, instances):
+        while restored_s is None and time.monotonic() < struck + LIMIT_S:
+            # A look takes half a second, most of it that of pm2.
+            if run.ends_within(1.0) and is_as_it_was(place, url, instances):
                 restored_s = time.monotonic() - struck
-                break
-            time.sleep(POLL_S)
-        run.wait(LIMIT_S)
     wrong = [] if restored_s is not None else ["not as it was"]
     if fingerprint(place.inventory) != before:
         wrong.append("the inventory is another")
@@ -331,7 +365,7 @@ def strike(place: Place, name: str, at_s: float, url: str, instances: int) -> Se
         wrong.append(f"restore: {done.stderr.strip()}")
     elif not is_as_it_was(place, url, instances):
         wrong.append("not as it was after restore")
-    return Seen(name, at_s, run.returncode, restored_s, client.sent, client.lost, "; ".join(wrong))
+    return Seen(name, at_s, run.process.returncode, restored_s, client.sent, client.lost, "; ".join(wrong))
 
 
 def table(seen: list[Seen]) -> str:
@@ -402,5 +436,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("ANSIBLE_HOST_KEY_CHECKING", "true")
     main()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from support import load_module
+from records import PM2_SETTINGS
+from support import load_module, run_module
 
 pm2_app = load_module("pm2", "pm2_app")
 
@@ -49,14 +49,8 @@ class Sandbox:
             "name": "shop",
             "cwd": str(folder),
             "script": str(self.script),
-            "exec_mode": "cluster",
             "instances": 7,  # the module's own count is what holds
-            "wait_ready": True,
-            "listen_timeout": 20000,
-            "kill_timeout": 5000,
-            "min_uptime": 2000,
-            "max_restarts": 3,
-            "merge_logs": True,
+            **PM2_SETTINGS,
             "out_file": str(folder / "out.log"),
             "error_file": str(folder / "error.log"),
             "env": {"PORT": str(self.port), "COLOUR": "red"},
@@ -87,18 +81,15 @@ class Sandbox:
             **params,
         }
         given = {key: value for key, value in arguments.items() if value is not None}
-        with patch_module_args(given), pytest.raises(SystemExit):
-            pm2_app.main()
-        result: dict[str, Any] = json.loads(self.capsys.readouterr().out)
-        return result
+        return run_module(pm2_app, given, self.capsys)
 
-    def done(self, **params: Any) -> dict[str, Any]:  # noqa: ANN401 a parameter of the module may be of any type
+    def done(self, **params: Any) -> dict[str, Any]:
         """Run the module, which must succeed, and return what it says."""
         result = self.call(**params)
         assert not result.get("failed"), result.get("msg")
         return result
 
-    def refused(self, **params: Any) -> str:  # noqa: ANN401 as above
+    def refused(self, **params: Any) -> str:
         """Run the module, which must fail without a traceback, and return the message."""
         result = self.call(**params)
         assert result.get("failed") is True, result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -18,9 +17,8 @@ from typing import Any
 
 import psutil
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from pm2_sandbox import START_TIMEOUT_S, Sandbox
-from support import ROOT, load_file, load_module
+from support import ROOT, load_file, load_module, run_module
 
 host_lease = load_module("lease", "host_lease")
 
@@ -48,7 +46,7 @@ class Leased:
     directory: Path
     programs: Path
 
-    def call(self, state: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401 a parameter may be of any type
+    def call(self, state: str, **params: Any) -> dict[str, Any]:
         """Run the module as Ansible would, and return its whole result."""
         arguments = {
             "dir": str(self.directory.parent),
@@ -59,18 +57,15 @@ class Leased:
             **params,
         }
         given = {key: value for key, value in arguments.items() if value is not None}
-        with patch_module_args(given), pytest.raises(SystemExit):
-            host_lease.main()
-        result: dict[str, Any] = json.loads(self.box.capsys.readouterr().out)
-        return result
+        return run_module(host_lease, given, self.box.capsys)
 
-    def done(self, state: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401 as above
+    def done(self, state: str, **params: Any) -> dict[str, Any]:
         """Run the module, which must succeed."""
         result = self.call(state, **params)
         assert not result.get("failed"), result.get("msg")
         return result
 
-    def refused(self, state: str, **params: Any) -> str:  # noqa: ANN401 as above
+    def refused(self, state: str, **params: Any) -> str:
         """Run the module, which must fail without a traceback, and return the message."""
         result = self.call(state, **params)
         assert result.get("failed") is True, result

@@ -30,7 +30,7 @@ process.on('SIGTERM', () => process.exit(0));
 NEVER_READY = "process.on('SIGTERM', () => process.exit(0)); setInterval(() => {}, 1000);"
 
 
-def probe(folder: Path, script: str, *, release: str = "a1", **settings: Any) -> dict[str, Any]:  # noqa: ANN401 whatever JSON can hold
+def probe(folder: Path, script: str, *, release: str = "a1", **settings: Any) -> dict[str, Any]:
     """Probe a release with this server.js, as the role does."""
     (folder / "server.js").write_text(script, encoding="utf-8")
     env = {"STRAPI_RELEASE": "a1", "STATUS": "204", **settings.pop("env", {})}

@@ -45,7 +45,7 @@ def line() -> dict[str, Any]:
     return found
 
 
-def put(*path: Any) -> Damage:  # noqa: ANN401 keys, and at the end what is put there
+def put(*path: Any) -> Damage:
     *above, last, value = path
 
     def damage(record: Any) -> None:  # noqa: ANN401 whatever JSON can hold

@@ -66,7 +66,7 @@ def host(tmp_path: Path) -> Iterator[tuple[SetTarget, Go]]:
             live=False,
         )
 
-        def go(**asked: Any) -> Comparison:  # noqa: ANN401 fields of the request
+        def go(**asked: Any) -> Comparison:
             inventory = Inventory(tmp_path / "hosts.yml", project_dir=tmp_path)
             journal = Journal(tmp_path / "results", "prod1")
             actors = Actors(target, inventory, journal, interruption, NotedProgress())

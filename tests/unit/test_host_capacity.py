@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,8 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from support import ROOT, load_module
+from support import ROOT, load_module, run_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,10 +58,7 @@ def plant(root: Path, files: dict[str, str]) -> Path:
 
 def run(capsys: pytest.CaptureFixture[str], **params: object) -> dict[str, Any]:
     """Run the module as Ansible would, and return its whole result."""
-    with patch_module_args({"_ansible_check_mode": True, **params}), pytest.raises(SystemExit):
-        host_capacity.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return run_module(host_capacity, {"_ansible_check_mode": True, **params}, capsys)
 
 
 def measured(capsys: pytest.CaptureFixture[str], **params: object) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,8 +11,7 @@ from typing import IO, Any
 
 import psutil
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from support import ROOT, load_module
+from support import ROOT, load_module, run_module
 
 host_capacity = load_module("capacity", "host_capacity")
 host_counters = load_module("capacity", "host_counters")
@@ -55,10 +53,7 @@ THROTTLING = {
 
 def run(capsys: pytest.CaptureFixture[str], **params: object) -> dict[str, Any]:
     """Run the module as Ansible would, and return its whole result."""
-    with patch_module_args({"_ansible_check_mode": True, **params}), pytest.raises(SystemExit):
-        host_counters.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return run_module(host_counters, {"_ansible_check_mode": True, **params}, capsys)
 
 
 def counted(capsys: pytest.CaptureFixture[str], **params: object) -> dict[str, Any]:

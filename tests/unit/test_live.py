@@ -14,8 +14,10 @@ from tuner.errors import InputError
 from tuner.leaving import require_quiet
 from tuner.live import Live, describe
 from tuner.model import Inspection
+from tuner.slo import Slo
 
 host_counters = load_module("capacity", "host_counters")
+http_load = load_module("load", "http_load")
 
 # As the kernel writes them: a listener, two connections from 10.213.37.1 to port 1337 (0539), one that is over (06),
 # one of another port; and in tcp6 an IPv4 address and 2001:db8::1.
@@ -88,8 +90,20 @@ def report(p99_ms: float | None, left: dict[str, int] | None) -> dict[str, Any]:
     ],
 )
 def test_harm_is_seen(p99_ms: float | None, left: dict[str, int], harm: str) -> None:
-    assert Live(4, 250.0).find_harm(report(p99_ms, left)) == harm
+    assert Live(4, Slo(99.0, 250.0)).find_harm(report(p99_ms, left)) == harm
 
 
 def test_without_others_none_can_be_lost() -> None:
     assert Live(0).find_harm(report(100.0, None)) == ""
+
+
+def test_harm_is_seen_at_the_percentile_of_the_objective() -> None:
+    made = report(100.0, {"a": 4})
+    # 90 requests of 10 ms and 10 of 2 s.
+    made["load"]["latency_us"]["histogram"] = [
+        [http_load.bucket_of(10_000_000), 90],
+        [http_load.bucket_of(2 * 10**9), 10],
+    ]
+    assert Live(4, Slo(80.0, 250.0)).find_harm(made) == ""
+    harm = Live(4, Slo(92.0, 250.0)).find_harm(made)
+    assert harm.startswith("8 requests in a hundred took more than 2,0")

@@ -14,9 +14,10 @@ from tuner.errors import HostError
 from tuner.interruption import Interruption
 from tuner.journal import Journal
 from tuner.measuring import VARIABLE, Measuring
-from tuner.model import Load, Report
+from tuner.model import Load, Report, Trial
 
 Answer = Callable[[int, Load], dict[str, Any]]
+Make = Callable[..., tuple[Measuring, "Host"]]
 
 
 class Host:
@@ -41,7 +42,7 @@ def rising(instances: int, _: Load) -> dict[str, Any]:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., tuple[Measuring, Host]]]:
+def make(tmp_path: Path) -> Iterator[Make]:
     """Make the trials of one run on a host with two CPUs."""
     with Interruption() as interruption:
 
@@ -58,11 +59,11 @@ def phases(directory: Path) -> list[str]:
     return [json.loads(row)["phase"] for row in path.read_text().splitlines()]
 
 
-def measure(measuring: Measuring, instances: int = 2) -> Any:  # noqa: ANN401 a trial
+def measure(measuring: Measuring, instances: int = 2) -> Trial:
     return measuring.measure({VARIABLE: instances}, instances, round_number=1, left=1, phase="search")
 
 
-def test_a_trial_that_did_not_settle_is_measured_once_more_for_twice_as_long(make: Any, tmp_path: Path) -> None:  # noqa: ANN401 the fixture
+def test_a_trial_that_did_not_settle_is_measured_once_more_for_twice_as_long(make: Make, tmp_path: Path) -> None:
     def answer(instances: int, load: Load) -> dict[str, Any]:
         return rising(instances, load) if load.duration_s < 10 else raw_report(instances, 400.0)
 
@@ -76,13 +77,13 @@ def test_a_trial_that_did_not_settle_is_measured_once_more_for_twice_as_long(mak
     assert (found.spent.settling_s, found.spent.measuring_s) == pytest.approx((12.0, 8.0))
 
 
-def test_a_trial_that_never_settles_is_extended_once_and_says_so(make: Any) -> None:  # noqa: ANN401 as above
+def test_a_trial_that_never_settles_is_extended_once_and_says_so(make: Make) -> None:
     measuring, host = make(rising, Load())
     found = measure(measuring)
     assert (found.settled, found.extended, len(host.asked)) == (False, True, 2)
 
 
-def test_failures_before_an_extension_still_count(make: Any) -> None:  # noqa: ANN401 as above
+def test_failures_before_an_extension_still_count(make: Make) -> None:
     def answer(instances: int, load: Load) -> dict[str, Any]:
         if load.duration_s > 10:
             return raw_report(instances, 400.0)
@@ -95,7 +96,7 @@ def test_failures_before_an_extension_still_count(make: Any) -> None:  # noqa: A
     assert (found.errors, found.errors_by_kind, found.restarts, found.requests) == (3, {"timeout": 3}, 1, 3300)
 
 
-def test_a_disturbed_trial_is_not_extended_since_it_is_repeated(make: Any) -> None:  # noqa: ANN401 as above
+def test_a_disturbed_trial_is_not_extended_since_it_is_repeated(make: Make) -> None:
     def answer(instances: int, load: Load) -> dict[str, Any]:
         report = rising(instances, load)
         report["load"]["generator"]["refused_reason"] = "the generator used 95% of a core"
@@ -105,13 +106,13 @@ def test_a_disturbed_trial_is_not_extended_since_it_is_repeated(make: Any) -> No
     assert (measure(measuring).extended, len(host.asked)) == (False, 1)
 
 
-def test_a_trial_that_settled_is_not_extended(make: Any, tmp_path: Path) -> None:  # noqa: ANN401 as above
+def test_a_trial_that_settled_is_not_extended(make: Make, tmp_path: Path) -> None:
     measuring, host = make(lambda instances, _: raw_report(instances, 400.0), Load())
     assert (measure(measuring).extended, len(host.asked)) == (False, 1)
     assert phases(tmp_path) == ["search"]
 
 
-def test_connections_are_chosen_once_with_a_worker_for_each_cpu(make: Any, tmp_path: Path) -> None:  # noqa: ANN401 as above
+def test_connections_are_chosen_once_with_a_worker_for_each_cpu(make: Make, tmp_path: Path) -> None:
     rates = {64: 300.0, 128: 400.0, 256: 410.0}
 
     def answer(instances: int, load: Load) -> dict[str, Any]:
@@ -125,6 +126,7 @@ def test_connections_are_chosen_once_with_a_worker_for_each_cpu(make: Any, tmp_p
         (2, 128, 4.0),
         (2, 256, 4.0),
     ]
+    assert isinstance(measuring.progress, NotedProgress)
     assert measuring.progress.notes == ["Every trial gets 128 connections: 256 give +2.5%."]
     assert (measuring.running, measuring.trials, measuring.load.duration_s) == (2, [], 8.0)
     measure(measuring, 1)
@@ -132,13 +134,13 @@ def test_connections_are_chosen_once_with_a_worker_for_each_cpu(make: Any, tmp_p
     assert phases(tmp_path) == ["connections"] * 3 + ["search"]
 
 
-def test_connections_that_were_asked_for_are_left_alone(make: Any) -> None:  # noqa: ANN401 as above
+def test_connections_that_were_asked_for_are_left_alone(make: Make) -> None:
     measuring, host = make(lambda instances, _: raw_report(instances, 400.0), Load(connections=7))
     measuring.choose_connections((1, 2))
     assert (host.asked, measuring.load.connections, measuring.choice) == ([], 7, None)
 
 
-def test_a_host_that_fails_meanwhile_is_no_choice(make: Any) -> None:  # noqa: ANN401 as above
+def test_a_host_that_fails_meanwhile_is_no_choice(make: Make) -> None:
     def answer(_instances: int, _load: Load) -> dict[str, Any]:
         raise HostError("trial.yml failed")
 

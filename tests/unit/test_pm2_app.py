@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from support import load_module
+from records import PM2_SETTINGS
+from support import load_module, run_module
 
 pm2_app = load_module("pm2", "pm2_app")
 
@@ -32,14 +32,8 @@ DESIRED: dict[str, Any] = {
     "name": "shop",
     "cwd": "/srv/shop/current",
     "script": "/srv/shop/current/server.js",
-    "exec_mode": "cluster",
     "instances": 2,
-    "wait_ready": True,
-    "listen_timeout": 20000,
-    "kill_timeout": 5000,
-    "min_uptime": 2000,
-    "max_restarts": 3,
-    "merge_logs": True,
+    **PM2_SETTINGS,
     "out_file": "/srv/shop/logs/out.log",
     "error_file": "/srv/shop/logs/error.log",
     "node_args": ["--max-semi-space-size=64"],
@@ -83,10 +77,7 @@ def make_pm2(home: Path, command: str = "pm2") -> Any:  # noqa: ANN401 the modul
 
 def run(capsys: pytest.CaptureFixture[str], **params: object) -> dict[str, Any]:
     """Run the module as Ansible would, and return its whole result."""
-    with patch_module_args({"name": "shop", "node_bin_dir": "/nowhere", **params}), pytest.raises(SystemExit):
-        pm2_app.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return run_module(pm2_app, {"name": "shop", "node_bin_dir": "/nowhere", **params}, capsys)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from support import load_module
+from support import load_module, run_module
 
 module = load_module("postgresql", "postgresql_database")
 
@@ -145,8 +145,6 @@ def test_a_server_that_is_not_there_is_said_in_one_line(
         return 2, "", "psql: hint\npsql: error: connection to server failed\n"
 
     monkeypatch.setattr(module.AnsibleModule, "run_command", refuse)
-    with patch_module_args(PARAMS), pytest.raises(SystemExit):
-        module.main()
-    result = json.loads(capsys.readouterr().out)
+    result = run_module(module, PARAMS, capsys)
     assert result["failed"] is True
     assert result["msg"] == "PostgreSQL 15/main: psql: error: connection to server failed"

@@ -31,7 +31,7 @@ def run(
     change: Change = no_change,
     noise: float = 0.01,
     seed: int = 1,
-    **more: Any,  # noqa: ANN401 other choices of a procedure
+    **more: Any,
 ) -> tuple[SearchDecision, list[tuple[str, int]], Procedure]:
     """Run a procedure on a host with these true rates; `change` alters the fields of a trial by count and number."""
     counts = more.pop("candidates", tuple(sorted(rates)))

@@ -44,7 +44,7 @@ class Run:
     progress: NotedProgress
     request: Request
 
-    def go(self, **asked: Any) -> Outcome:  # noqa: ANN401 fields of the request
+    def go(self, **asked: Any) -> Outcome:
         """Run it, with these fields of the request changed."""
         inventory = Inventory(self.root / "hosts.yml", project_dir=self.root)
         journal = Journal(self.root / "results", "prod1")
@@ -87,7 +87,7 @@ def prepare(tmp_path: Path, application: str) -> Iterator[Prepare]:
     (tmp_path / "hosts.yml").write_text("all:\n  hosts:\n    prod1:\n")
     with Interruption() as interruption:
 
-        def make(throughputs: Mapping[int, Sequence[float]] = CLEAR, **host: Any) -> Run:  # noqa: ANN401 of SimulatedTarget
+        def make(throughputs: Mapping[int, Sequence[float]] = CLEAR, **host: Any) -> Run:
             request = Request(
                 host="prod1",
                 load=Load(paths=("/api/articles?sort=title",), duration_s=8.0),
@@ -266,6 +266,15 @@ def test_a_gate_that_fails_rolls_out_the_old_number_again(prepare: Prepare) -> N
     assert run.target.locks[-1] == "released"
     assert run.note_left_behind() is None
     assert "the host was brought back to what it ran before (2)" in str(caught.value)
+
+
+def test_a_lock_that_cannot_be_released_is_said_and_nothing_is_taken_back(prepare: Prepare) -> None:
+    run = prepare(broken=["unlock"])
+    outcome = run.go(write=True)
+    assert (run.root / OWNED).read_text() == WRITTEN
+    assert run.target.running == outcome.running == 3
+    assert run.note_left_behind() is None
+    assert run.progress.warnings == ["prod1 cannot be reached; the host lets go of its lock by itself in a few minutes"]
 
 
 LOCK = Lock(

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from support import ROOT, load_module
+from support import ROOT, load_module, run_module
 
 strapi_lint = load_module("strapi", "strapi_lint")
 
@@ -29,10 +28,7 @@ def found(root: Path, files: Mapping[str, str], **dependencies: str) -> list[tup
 
 def run(capsys: pytest.CaptureFixture[str], path: Path) -> dict[str, Any]:
     """Run the module as Ansible would, and return its whole result."""
-    with patch_module_args({"path": str(path)}), pytest.raises(SystemExit):
-        strapi_lint.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return run_module(strapi_lint, {"path": str(path)}, capsys)
 
 
 @pytest.mark.parametrize(

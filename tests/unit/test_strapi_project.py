@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from support import ROOT, load_module
+from support import ROOT, load_module, run_module
 
 strapi_project = load_module("strapi", "strapi_project")
 
@@ -108,10 +107,7 @@ def packed(path: Path, archive: Path) -> bytes:
 
 def run(capsys: pytest.CaptureFixture[str], **params: object) -> dict[str, Any]:
     """Run the module as Ansible would, and return its whole result."""
-    with patch_module_args(dict(params)), pytest.raises(SystemExit):
-        strapi_project.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return run_module(strapi_project, params, capsys)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from support import load_module
+from support import load_module, run_module
 
 strapi_release = load_module("strapi", "strapi_release")
 
@@ -41,10 +40,7 @@ class Host:
     def run(self, state: str = "info", *, check: bool = False, **params: object) -> Result:
         """Run the module as Ansible would."""
         arguments = {"root": str(self.root), "state": state, "_ansible_check_mode": check, **params}
-        with patch_module_args(arguments), pytest.raises(SystemExit):
-            strapi_release.main()
-        result: Result = json.loads(self.capsys.readouterr().out)
-        return result
+        return run_module(strapi_release, arguments, self.capsys)
 
     def roll_out(self, release: str, settings: str) -> None:
         """A roll-out that went well."""

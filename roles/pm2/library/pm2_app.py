@@ -816,8 +816,7 @@ def act(options: dict[str, Any], *, check_mode: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Entry point."""
-    # Here and not above: the watchdog of a lease uses this file on hosts that have no Ansible.
-    from ansible.module_utils.basic import AnsibleModule  # noqa: PLC0415
+    from ansible.module_utils.basic import AnsibleModule  # noqa: PLC0415 the watchdog of a lease has no Ansible
 
     module = AnsibleModule(
         argument_spec={

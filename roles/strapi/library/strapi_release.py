@@ -128,7 +128,7 @@ class Releases:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def note(self, release: str, **values: Any) -> None:  # noqa: ANN401 whatever JSON can hold
+    def note(self, release: str, **values: Any) -> None:
         """Add to what is noted about a release."""
         path = self.directory / release / NOTES
         replace(path, json.dumps({**self.notes(release), **values}, indent=2) + "\n")
