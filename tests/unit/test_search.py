@@ -298,7 +298,7 @@ def test_the_prior_of_bursts_knows_that_they_last() -> None:
         ("quiet", 32, 30, 0.93, 32),
         ("bursty", 2, 25, 0.92, 20),
         ("bursty", 8, 25, 0.9, 30),
-        ("moderate", 8, 15, 0.4, 54),
+        ("moderate", 8, 25, 0.4, 54),
         ("drifting", 8, 15, 0.7, 40),
     ],
 )
