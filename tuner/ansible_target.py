@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import ansible_runner
 from pydantic import TypeAdapter
 
-from tuner import extra_vars, loads, reports
+from tuner import abandoned, extra_vars, loads, reports
 from tuner.errors import HostError, InputError, InterruptedByUserError, LockedError, RestoreError
 from tuner.interruption import Interruption
 from tuner.journal import PRIVATE, PRIVATE_FILE
@@ -233,7 +232,7 @@ class AnsibleTarget:
             return outcome.note(event, self._host)
 
         # A directory for each run: ansible-runner leaves the variables of one run to the next.
-        with tempfile.TemporaryDirectory(prefix="tuner-") as private:
+        with abandoned.private_directory() as private:
             # In a file, and not in the arguments of a process, which have a limit and can be seen by everyone.
             given = Path(private) / "env" / "extravars"
             given.parent.mkdir(mode=PRIVATE)

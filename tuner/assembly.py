@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
-from tuner import candidates
+from tuner import abandoned, candidates
 from tuner.ansible_target import GRACE_S, AnsibleTarget
 from tuner.answers import check_paths
 from tuner.compare import ROUNDS, CompareRequest
@@ -62,6 +62,8 @@ def open_session(host: str, source: Path | None, *, verbose: bool) -> Iterator[S
         InputError: When project, inventory or host cannot be found, or a variable of the host cannot be used.
     """
     check_host_name(host)
+    abandoned.end_children_with_this_process()
+    abandoned.remove_abandoned_directories()
     project = find_project()
     inventory = Inventory(source or default_inventory(project), project_dir=project)
     variables = inventory.host_vars(host)

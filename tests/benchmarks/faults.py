@@ -5,9 +5,10 @@ Run it as root against a deployed test host, a container of podman that nobody e
     python tests/benchmarks/faults.py --host prod1 --inventory molecule/default/inventory \
         --container strapi-tuner-prod1 --runs 50 killed --runs 3 "ssh cut"
 
-Each run is `tuner recommend --no-write`, and the fault strikes between its first trial and its end. Then the host is
-left alone until it runs what it ran before, all workers online and answering, its lock gone; what that took counts from
-the fault. A client asks for a page all the while, 20 times a second on a connection of its own, and counts what it did
+Each run is `tuner recommend --no-write`, and the fault strikes between its first trial and its end. A run that goes on
+as if nothing had happened is interrupted after a minute. Then the host is left alone until it runs what it ran before,
+all workers online and answering, its lock gone; what that took counts from the fault, or from the interruption. A
+client asks for a page all the while, 20 times a second on a connection of its own, and counts what it did
 not get. At the end of each: the inventory must have the same bytes, and `tuner restore` must find the journal in order.
 The table has a row for each fault, and the last line is JSON.
 """
@@ -40,6 +41,8 @@ LIMIT_S = 600.0
 PAGE_S = 0.05
 BEGIN_LIMIT_S = 120.0
 WORKERS_KILLED = 5
+# A run that goes on for longer after a fault was not stopped by it.
+GOES_ON_S = 60.0
 # How long a run goes on after its first trial has begun; faults strike within that.
 SPAN_S = 40.0
 
@@ -291,6 +294,7 @@ class Seen:
         at_s: When it struck, from the first trial on, in seconds.
         exit_code: How the run ended; negative where a signal ended it.
         restored_s: When the host ran again what it had run, from the fault on; None where it did not.
+        went_on: Whether the run went on after the fault.
         sent: Requests of the client.
         lost: Those that got no good answer.
         wrong: What was not as it should be, or "".
@@ -300,6 +304,7 @@ class Seen:
     at_s: float
     exit_code: int | None
     restored_s: float | None
+    went_on: bool
     sent: int
     lost: int
     wrong: str
@@ -352,7 +357,10 @@ def strike(place: Place, name: str, at_s: float, url: str, instances: int) -> Se
             return None
         struck = time.monotonic()
         FAULTS[name](place, run)
-        restored_s = None
+        went_on, restored_s = not run.ends_within(GOES_ON_S), None
+        if went_on:
+            struck = time.monotonic()
+            interrupt(place, run)
         while restored_s is None and time.monotonic() < struck + LIMIT_S:
             # A look takes half a second, most of it that of pm2.
             if run.ends_within(1.0) and is_as_it_was(place, url, instances):
@@ -365,13 +373,15 @@ def strike(place: Place, name: str, at_s: float, url: str, instances: int) -> Se
         wrong.append(f"restore: {done.stderr.strip()}")
     elif not is_as_it_was(place, url, instances):
         wrong.append("not as it was after restore")
-    return Seen(name, at_s, run.process.returncode, restored_s, client.sent, client.lost, "; ".join(wrong))
+    counted = (client.sent, client.lost)
+    return Seen(name, at_s, run.process.returncode, restored_s, went_on, *counted, "; ".join(wrong))
 
 
 def table(seen: list[Seen]) -> str:
     """A row for each fault."""
-    form = "{:<24} {:>5} {:>9} {:>9} {:>8} {:>8} {:>6} {:>10}  {}"
-    lines = [form.format("fault", "times", "restored", "median s", "worst s", "asked", "lost", "exit codes", "wrong")]
+    form = "{:<24} {:>5} {:>7} {:>9} {:>9} {:>8} {:>8} {:>6} {:>10}  {}"
+    names = ("fault", "times", "went on", "restored", "median s", "worst s", "asked", "lost", "exit codes", "wrong")
+    lines = [form.format(*names)]
     for name in dict.fromkeys(one.fault for one in seen):
         rows = [one for one in seen if one.fault == name]
         times = [one.restored_s for one in rows if one.restored_s is not None]
@@ -380,6 +390,7 @@ def table(seen: list[Seen]) -> str:
             form.format(
                 name,
                 len(rows),
+                sum(one.went_on for one in rows),
                 len(times),
                 f"{statistics.median(times):.1f}" if times else "-",
                 f"{max(times):.1f}" if times else "-",

@@ -56,6 +56,26 @@ def test_a_clear_case_is_settled_in_few_trials_and_said_in_a_sentence() -> None:
     assert "probability" in decision.stop_reason
 
 
+def test_what_was_measured_higher_than_the_choice_is_named_in_the_sentence() -> None:
+    sought = Search((1, 2, 3), 2)
+    for _ in range(8):
+        for count, throughput in ((1, 300.0), (2, 495.0), (3, 505.0)):
+            sought.tell(count, math.log(throughput))
+    decision = sought.decision()
+    assert decision.instances == 2
+    assert re.match(r"2 instances: the smallest count within 5% of the best \(3: \+\d", decision.sentence)
+
+
+@pytest.mark.parametrize(
+    ("running", "down", "expected"),
+    [(2, [3, 2], [2, 3]), (3, [3, 2], [3, 2]), (2, [4, 3, 2], [4, 3, 2]), (1, [3, 2], [3, 2]), (1, [4], [4])],
+)
+def test_a_sweep_goes_up_where_that_boots_no_more_and_down_elsewhere(
+    running: int, down: list[int], expected: list[int]
+) -> None:
+    assert search.quickest_order(down, running, search.Costs()) == expected
+
+
 def test_fewer_instances_win_when_more_are_worse() -> None:
     decision, _ = run(of({1: 428.0, 2: 478.0, 3: 400.0, 4: 380.0}, cpu_budget=2))
     assert decision.instances == 2
