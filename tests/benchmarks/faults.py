@@ -36,6 +36,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from tuner import assembly
+from tuner.errors import UnresolvedError
 
 LIMIT_S = 600.0
 PAGE_S = 0.05
@@ -139,6 +140,7 @@ class Run:
     Attributes:
         process: Its process.
         said: For each beginning of a line that somebody waits for, whether it was said.
+        last: The last line that it said.
     """
 
     BEGUN = "trial 1 of about"
@@ -147,6 +149,7 @@ class Run:
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.said = {self.BEGUN: threading.Event(), self.RESTORING: threading.Event()}
+        self.last = ""
         self._reader = threading.Thread(target=self._read)
 
     def __enter__(self) -> Self:
@@ -161,6 +164,7 @@ class Run:
         assert self.process.stderr is not None
         with self.process.stderr as lines:
             for line in lines:
+                self.last = line.strip() or self.last
                 for beginning, event in self.said.items():
                     if line.startswith(beginning):
                         event.set()
@@ -354,7 +358,9 @@ def strike(place: Place, name: str, at_s: float, url: str, instances: int) -> Se
         if not run.said[Run.BEGUN].wait(BEGIN_LIMIT_S):
             raise SystemExit(f"no trial has begun within {BEGIN_LIMIT_S:g} s")
         if run.ends_within(at_s):
-            return None
+            if run.process.returncode in (0, UnresolvedError.exit_code):
+                return None
+            raise SystemExit(f"a run ended with {run.process.returncode} before anything struck: {run.last}")
         struck = time.monotonic()
         FAULTS[name](place, run)
         went_on, restored_s = not run.ends_within(GOES_ON_S), None
