@@ -27,7 +27,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -39,6 +40,7 @@ from tuner import assembly
 from tuner.errors import UnresolvedError
 
 LIMIT_S = 600.0
+PM2_HOME = "/srv/strapi/pm2"
 PAGE_S = 0.05
 BEGIN_LIMIT_S = 120.0
 WORKERS_KILLED = 5
@@ -80,15 +82,35 @@ class Place:
         """Process ids in the container of what matches."""
         return self.inside("pgrep", "--full", pattern).split()
 
-    def network(self, state: str) -> None:
-        """Take the container's network away (`down`) or give it back (`up`)."""
+    def around(self, namespace: str, *command: str) -> None:
+        """Run a command of this machine, with its rights, in a namespace of the container (`net` or `mount`)."""
         pid = subprocess.run(
             ["podman", "inspect", "--format", "{{.State.Pid}}", self.container],
             capture_output=True,
             text=True,
             check=True,
         ).stdout.strip()
-        subprocess.run(["nsenter", "--net", "--target", pid, "ip", "link", "set", "eth0", state], check=True)
+        subprocess.run(["nsenter", f"--{namespace}", "--target", pid, *command], check=True)
+
+    def network(self, state: str) -> None:
+        """Take the container's network away (`down`) or give it back (`up`)."""
+        self.around("net", "ip", "link", "set", "eth0", state)
+
+    @contextmanager
+    def small_disk(self) -> Iterator[None]:
+        """Have pm2's directory, its logs and those of the lease on a small file system of their own meanwhile."""
+        self.inside("systemctl", "stop", "pm2-strapi")
+        self.around("mount", "cp", "-a", PM2_HOME, "/run/pm2-home")
+        self.around("mount", "mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", PM2_HOME)
+        try:
+            self.around("mount", "cp", "-aT", "/run/pm2-home", PM2_HOME)
+            self.inside("systemctl", "start", "pm2-strapi")
+            yield
+        finally:
+            self.inside("systemctl", "stop", "pm2-strapi")
+            self.around("mount", "umount", PM2_HOME)
+            self.around("mount", "rm", "-r", "/run/pm2-home")
+            self.inside("systemctl", "start", "pm2-strapi")
 
 
 @dataclass
@@ -273,6 +295,16 @@ def fill_controller(place: Place, run: Run) -> None:
     filling.unlink()
 
 
+def fill_host(place: Place, run: Run) -> None:
+    """The disk of pm2 and of the lease is full until the tuner has ended."""
+    place.inside("sh", "-c", f"cat /dev/zero > {PM2_HOME}/filling")
+    run.ends_within(GOES_ON_S)
+    if not run.has_ended():
+        interrupt(place, run)
+        run.ends_within(LIMIT_S)
+    place.inside("rm", f"{PM2_HOME}/filling")
+
+
 FAULTS: dict[str, Fault] = {
     "killed": kill_tuner,
     "group killed": kill_group,
@@ -286,6 +318,7 @@ FAULTS: dict[str, Fault] = {
     "Ctrl-C twice": interrupt_twice,
     "SIGTERM": terminate,
     "controller's disk full": fill_controller,
+    "host's disk full": fill_host,
 }
 
 
@@ -325,9 +358,9 @@ def fingerprint(inventory: Path) -> str:
 def is_as_it_was(place: Place, url: str, instances: int) -> bool:
     """Whether the host runs so many workers, all of them well, answers, and is not locked."""
     listed = place.inside(
-        *("runuser", "-u", "strapi", "--", "env", "PM2_HOME=/srv/strapi/pm2", "HOME=/srv/strapi"),
+        *("runuser", "-u", "strapi", "--", "env", "PM2_HOME=" + PM2_HOME, "HOME=/srv/strapi"),
         *("PATH=/srv/strapi/current/.node-bin:/usr/bin:/bin", "sh", "-c"),
-        "test -s /srv/strapi/pm2/pm2.pid && kill -0 $(cat /srv/strapi/pm2/pm2.pid) "
+        f"test -s {PM2_HOME}/pm2.pid && kill -0 $(cat {PM2_HOME}/pm2.pid) "
         "&& test ! -e /run/lock/strapi-tuner/held && /opt/pm2/node_modules/.bin/pm2 -s jlist",
     )
     try:
@@ -424,30 +457,29 @@ def main() -> None:
         found = session.target.inspect().deployment
         url = f"http://{session.variables['ansible_host']}:{urlsplit(found.url).port}"
     seen: list[Seen] = []
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder, ExitStack() as afterwards:
         results = Path(folder) / "results"
         results.mkdir()
-        small = any(name == "controller's disk full" for _, name in options.runs)
-        if small:  # nothing but the records is on it
+        place = Place(options.host, options.inventory.absolute(), options.container, results)
+        wanted = {name for _, name in options.runs}
+        if "controller's disk full" in wanted:  # nothing but the records is on it
             subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(results)], check=True)
-        try:
-            place = Place(options.host, options.inventory.absolute(), options.container, results)
-            for times, name in options.runs:
-                left = int(times)
-                while left:
-                    one = strike(place, name, draw.uniform(0, SPAN_S), url, found.instances)
-                    if one is None:
-                        print(f"the run had ended before {name} could strike; once more", flush=True)
-                        continue
-                    left -= 1
-                    seen.append(one)
-                    print(f"{len(seen):>3} {one}", flush=True)
-                    if options.raw:
-                        with options.raw.open("a", encoding="utf-8") as file:
-                            file.write(json.dumps(one.__dict__) + "\n")
-        finally:
-            if small:
-                subprocess.run(["umount", str(results)], check=True)
+            afterwards.callback(subprocess.run, ["umount", str(results)], check=True)
+        if "host's disk full" in wanted:
+            afterwards.enter_context(place.small_disk())
+        for times, name in options.runs:
+            left = int(times)
+            while left:
+                one = strike(place, name, draw.uniform(0, SPAN_S), url, found.instances)
+                if one is None:
+                    print(f"the run had ended before {name} could strike; once more", flush=True)
+                    continue
+                left -= 1
+                seen.append(one)
+                print(f"{len(seen):>3} {one}", flush=True)
+                if options.raw:
+                    with options.raw.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(one.__dict__) + "\n")
     print(table(seen))
     print(json.dumps({"faults": len(seen), "wrong": sum(bool(one.wrong) for one in seen)}))
 
