@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,10 @@ from tuner.slo import Slo
 
 # What is still an answer to somebody who waits for a page; --slo says otherwise.
 BEARABLE = Slo(99.0, 1000.0)
-# Connections come and go: only this much fewer than there were at first is a loss.
+# Connections come and go: only this much fewer than there were at first is a loss, and only where their number does not
+# vary by as much on its own (by its root, when each comes for itself). Nothing can be told from fewer than ten.
 LOST_SHARE = 0.5
+LOST_DEVIATIONS = 3.0
 # With how few connections the load begins.
 FEWEST = 2
 MOST_DOUBLINGS = 10
@@ -43,8 +46,9 @@ class Live:
             share = "one request" if slowest == 1 else f"{slowest:g} requests"
             return f"{share} in a hundred took more than {latency_ms:,.0f} ms ({self.slo.limit_ms:,.0f} ms are allowed)"
         left = sum((report["after"].get("connections") or {}).values())
-        if left < LOST_SHARE * self.connections:
-            return f"of the {self.connections} connections of others, {left} are left"
+        before = self.connections
+        if left < min(LOST_SHARE * before, before - LOST_DEVIATIONS * math.sqrt(before)):
+            return f"of the {before} connections of others, {left} are left"
         return ""
 
     def _latency_ms(self, latency_us: Mapping[str, Any]) -> float:

@@ -81,16 +81,22 @@ def report(p99_ms: float | None, left: dict[str, int] | None) -> dict[str, Any]:
     ("p99_ms", "left", "harm"),
     [
         (250.0, {"a": 4}, ""),
-        (250.0, {"a": 1, "b": 1}, ""),
-        (250.0, {"a": 1}, "of the 4 connections of others, 1 are left"),
-        (250.0, {}, "of the 4 connections of others, 0 are left"),
+        (250.0, {"a": 3, "b": 1}, ""),
+        (250.0, {"a": 3}, "of the 16 connections of others, 3 are left"),
+        (250.0, {}, "of the 16 connections of others, 0 are left"),
         (250.1, {"a": 4}, "one request in a hundred took more than 250 ms (250 ms are allowed)"),
         (1900.0, {"a": 4}, "one request in a hundred took more than 1,900 ms (250 ms are allowed)"),
         (None, {"a": 4}, ""),
     ],
 )
 def test_harm_is_seen(p99_ms: float | None, left: dict[str, int], harm: str) -> None:
-    assert Live(4, Slo(99.0, 250.0)).find_harm(report(p99_ms, left)) == harm
+    assert Live(16, Slo(99.0, 250.0)).find_harm(report(p99_ms, left)) == harm
+
+
+def test_few_connections_that_are_gone_tell_nothing() -> None:
+    for connections in (0, 1, 4, 9):
+        assert Live(connections).find_harm(report(100.0, {})) == ""
+    assert Live(10).find_harm(report(100.0, {})) == "of the 10 connections of others, 0 are left"
 
 
 def test_without_others_none_can_be_lost() -> None:
