@@ -28,16 +28,20 @@ def end_children_with_this_process() -> None:
     """
     if sys.platform != "linux":
         return
-    parent = os.getpid()
+    starter = 0
     prctl: Callable[[int, int], int] = ctypes.CDLL(None, use_errno=True).prctl
+
+    def in_starter() -> None:
+        nonlocal starter
+        starter = os.getpid()
 
     def in_child() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         # It may have ended before the kernel knew.
-        if os.getppid() != parent:
+        if os.getppid() != starter:
             os._exit(1)
 
-    os.register_at_fork(after_in_child=in_child)
+    os.register_at_fork(before=in_starter, after_in_child=in_child)
 
 
 def private_directory() -> tempfile.TemporaryDirectory[str]:

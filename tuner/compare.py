@@ -29,6 +29,8 @@ from tuner.wording import signed
 # How often each setting is measured; even, so that each begins as many rounds as it ends.
 ROUNDS: Mapping[str, int] = {"quick": 4, "standard": 8, "thorough": 16}
 FEWEST_ROUNDS = 3
+# Below this, as a share of throughput, a difference is none; where more is possible, too little is known to say so.
+NO_DIFFERENCE = 0.05
 MOST_ATTEMPTS = 3
 # Tells trial.yml to apply more than a number of instances.
 SETTINGS_TOO: Mapping[str, object] = {"trial_tasks": "try"}
@@ -236,8 +238,10 @@ def _say(differences: Sequence[Difference], rounds: int, settings: int) -> str:
         if found.winner:
             loser = found.second if found.winner == found.first else found.first
             sentences.append(f"{found.winner} wins over {loser}: {found.second} {interval}")
-        else:
+        elif max(abs(end) for end in found.interval) <= NO_DIFFERENCE:
             sentences.append(f"no difference between {found.first} and {found.second}: {interval}")
+        else:
+            sentences.append(f"{found.first} and {found.second} cannot be told apart: {interval}")
     return f"{'; '.join(sentences)}; {rounds} rounds."
 
 

@@ -77,13 +77,13 @@ def host(tmp_path: Path) -> Iterator[tuple[SetTarget, Go]]:
 
 def test_settings_that_do_not_differ_are_said_to_with_their_interval(host: tuple[SetTarget, Go]) -> None:
     target, go = host
-    target.rates = {True: (400.0, 410.0, 400.0, 400.0), False: (400.0, 390.0, 410.0, 390.0)}
+    target.rates = {True: (400.0, 402.0, 400.0, 401.0), False: (396.0, 403.0, 396.0, 399.0)}
     found = go()
     (difference,) = found.differences
     assert difference.winner == ""
     assert difference.interval[0] < 0 < difference.interval[1]
     assert found.sentence.startswith(
-        "no difference between strapi_serve_admin_panel=true and strapi_serve_admin_panel=false: -1."
+        "no difference between strapi_serve_admin_panel=true and strapi_serve_admin_panel=false: -0."
     )
     assert "at 95%; 4 rounds." in found.sentence
     # Turning order, and the host as it was at the end.
@@ -91,6 +91,16 @@ def test_settings_that_do_not_differ_are_said_to_with_their_interval(host: tuple
     assert target.calls == ["inspect", "check", *turns, *turns, "restore 2"]
     use_case.raise_for_outcome(found)
     json.dumps(use_case.to_summary(found), allow_nan=False)
+
+
+def test_settings_that_may_differ_by_much_are_not_said_to_be_equal(host: tuple[SetTarget, Go]) -> None:
+    target, go = host
+    target.rates = {True: (400.0, 410.0, 400.0, 330.0), False: (440.0, 390.0, 410.0, 390.0)}
+    found = go()
+    assert found.differences[0].winner == ""
+    assert found.sentence.startswith(
+        "strapi_serve_admin_panel=true and strapi_serve_admin_panel=false cannot be told apart: +"
+    )
 
 
 def test_the_better_setting_wins_by_so_much(host: tuple[SetTarget, Go]) -> None:
