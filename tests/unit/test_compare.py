@@ -77,13 +77,13 @@ def host(tmp_path: Path) -> Iterator[tuple[SetTarget, Go]]:
 
 def test_settings_that_do_not_differ_are_said_to_with_their_interval(host: tuple[SetTarget, Go]) -> None:
     target, go = host
-    target.rates = {True: (400.0, 402.0, 400.0, 401.0), False: (396.0, 403.0, 396.0, 399.0)}
+    target.rates = {True: (400.0, 410.0, 400.0, 400.0), False: (390.0, 400.0, 400.0, 400.0)}
     found = go()
     (difference,) = found.differences
     assert difference.winner == ""
     assert difference.interval[0] < 0 < difference.interval[1]
     assert found.sentence.startswith(
-        "no difference between strapi_serve_admin_panel=true and strapi_serve_admin_panel=false: -0."
+        "no difference between strapi_serve_admin_panel=true and strapi_serve_admin_panel=false: -1."
     )
     assert "at 95%; 4 rounds." in found.sentence
     # Turning order, and the host as it was at the end.
