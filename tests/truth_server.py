@@ -161,7 +161,7 @@ def stalls_once(after_s: float, stall_s: float) -> Answer:
 
 def unevenly(took_s: list[float]) -> Answer:
     """Return an answer that takes 5 to 50 ms, every twentieth time 150 ms, and notes what it took."""
-    source = random.Random(11)  # noqa: S311 delays, no secret
+    source = random.Random(11)
 
     async def answer(_server: Server, _arrival: Arrival) -> tuple[bytes, bool]:
         began = time.perf_counter()

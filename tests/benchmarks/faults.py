@@ -452,7 +452,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--raw", type=Path, help="file that gets one JSON object for each fault")
     options = parser.parse_args()
-    draw = random.Random(options.seed)  # noqa: S311 moments, and no secrets
+    draw = random.Random(options.seed)
     with assembly.open_session(options.host, options.inventory, verbose=False) as session:
         found = session.target.inspect().deployment
         url = f"http://{session.variables['ansible_host']}:{urlsplit(found.url).port}"

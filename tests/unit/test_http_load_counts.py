@@ -30,7 +30,7 @@ def test_every_value_is_within_half_a_percent_of_its_bucket_and_buckets_keep_the
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 2.5])
 def test_percentiles_are_within_one_percent_of_the_exact_ones(spread: float) -> None:
-    rng = random.Random(7)  # noqa: S311  # samples, not secrets
+    rng = random.Random(7)
     values = [int(rng.lognormvariate(math.log(2e6), spread)) + 1 for _ in range(20_000)]
     histogram = sparse(values)
     ordered = sorted(values)
@@ -49,7 +49,7 @@ def test_nearest_rank_of_small_samples() -> None:
 
 
 def test_merged_histograms_are_the_histogram_of_all_samples() -> None:
-    rng = random.Random(3)  # noqa: S311  # samples, not secrets
+    rng = random.Random(3)
     first, second = ([rng.randrange(1, 10**9) for _ in range(500)] for _ in range(2))
     assert http_load.merge_histograms([sparse(first), sparse(second)]) == sparse(first + second)
     assert http_load.merge_histograms([]) == []
@@ -135,7 +135,7 @@ def test_time_in_use_is_counted_in_the_measured_window_only() -> None:
 
 def recorded(seed: int, names: int = 2) -> Any:  # noqa: ANN401  # as above
     """Return a recorder of a second of pretended responses and errors."""
-    rng = random.Random(seed)  # noqa: S311  # samples, not secrets
+    rng = random.Random(seed)
     recorder = http_load.Recorder(0.2, 0.8, names)
     recorder.begin(0)
     for number in range(1000):
@@ -197,14 +197,14 @@ def test_names_add_up_to_the_whole() -> None:
 
 
 def test_a_histogram_as_text_is_the_same_histogram() -> None:
-    rng = random.Random(9)  # noqa: S311  # samples, not secrets
+    rng = random.Random(9)
     for histogram in ([], [[0, 1]], [[127, 128], [128, 16_384]], sparse([rng.randrange(10**9) for _ in range(3000)])):
         assert http_load.decode_histogram(http_load.encode_histogram(histogram)) == histogram
 
 
 def test_the_result_of_a_minute_with_ten_names_stays_below_200_kilobytes() -> None:
     # At worst every bucket up to the timeout of 10 s is in use, with counts of five digits and more.
-    rng = random.Random(1)  # noqa: S311  # samples, not secrets
+    rng = random.Random(1)
     recorder = http_load.Recorder(10, 60, 10)
     recorder.begin(0)
     buckets = range(http_load.bucket_of(10 * 10**9) + 1)

@@ -17,7 +17,7 @@ HOSTS = ("load1", "load2", "load3")
 
 def outcome_of(seed: int) -> Any:  # noqa: ANN401 a dataclass of the module
     """What one worker of http_load counted: random latencies, errors, bins."""
-    rng = random.Random(seed)  # noqa: S311 samples, no secret
+    rng = random.Random(seed)
     recorder = http_load.Recorder(0.5, 2.0, 1)
     recorder.begin(0)
     now_ns = 0

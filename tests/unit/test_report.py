@@ -170,7 +170,7 @@ def test_an_inspection_names_every_limit() -> None:
 @pytest.mark.parametrize(("candidates", "shown"), [((1, 2), True), ((1,), False)])
 def test_what_breaks_with_several_instances_is_shown_where_several_are_tried(
     candidates: tuple[int, ...],
-    shown: bool,  # noqa: FBT001 a table's column
+    shown: bool,
 ) -> None:
     warning = ProjectWarning("config/server.ts", 7, "cron tasks [all] run once in every instance", "claim a lock")
     inspection = replace(INSPECTION, warnings=(warning,))

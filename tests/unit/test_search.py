@@ -150,7 +150,7 @@ def test_between_two_sessions_a_host_may_have_become_slower_as_a_whole() -> None
 
 
 @pytest.mark.parametrize(("effort", "fewer"), [("quick", True), ("thorough", False)])
-def test_more_effort_takes_more_trials(effort: str, fewer: bool) -> None:  # noqa: FBT001 a parameter of the test
+def test_more_effort_takes_more_trials(effort: str, fewer: bool) -> None:
     models = [random_host(seed, 4, "moderate") for seed in range(10)]
     trials = []
     for chosen in (effort, "standard"):

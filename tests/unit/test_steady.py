@@ -38,7 +38,7 @@ def expected(cut_s: float, throughput_rps: float, *, settled: bool) -> tuple[flo
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_cut_is_that_of_the_definition(seed: int) -> None:
-    source = random.Random(seed)  # noqa: S311 no secret
+    source = random.Random(seed)
     warmup = [source.randrange(5, 60) for _ in range(source.randrange(12))]
     batches = warmup + [source.randrange(90, 110) for _ in range(source.randrange(2, 25))]
     assert steady.find_cut(batches) == brute_force_cut(batches)
@@ -83,7 +83,7 @@ def test_a_series_that_rises_to_its_end_is_not_settled_and_its_second_half_count
 
 
 def test_few_steady_series_are_called_unsettled() -> None:
-    source = random.Random(7)  # noqa: S311 no secret
+    source = random.Random(7)
     series = [[source.gauss(100, 5) for _ in range(16)] for _ in range(1000)]
     assert sum(steady.find_cut(batches) > 8 for batches in series) < 200
 

@@ -49,7 +49,7 @@ def run(capsys: pytest.CaptureFixture[str], path: Path) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("name", ["config/server.js", "config/server.ts", "config/env/production/server.js"])
-def test_cron_of_the_configuration(setting: str, expected: bool, name: str, tmp_path: Path) -> None:  # noqa: FBT001 a table's column
+def test_cron_of_the_configuration(setting: str, expected: bool, name: str, tmp_path: Path) -> None:
     assert found(tmp_path, {name: SERVER % setting}) == ([("cron", name, 3)] if expected else [])
 
 
@@ -134,7 +134,7 @@ def test_socket_io_with_an_adapter_and_without_polling_is_well(tmp_path: Path) -
         ("build.config.js", "script: 'npm',", False),
     ],
 )
-def test_npm_under_pm2(name: str, script: str, expected: bool, tmp_path: Path) -> None:  # noqa: FBT001 a table's column
+def test_npm_under_pm2(name: str, script: str, expected: bool, tmp_path: Path) -> None:
     files = {name: f"module.exports = {{\n  apps: [{{\n    {script}\n    args: 'start',\n  }}],\n}};\n"}
     assert found(tmp_path, files) == ([("npm_script", name, 3)] if expected else [])
 
