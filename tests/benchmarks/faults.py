@@ -28,7 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -206,7 +206,18 @@ class Run:
         return True
 
 
-Fault = Callable[[Place, Run], None]
+# Lets a fault strike, for as long as it is open.
+Fault = Callable[[Place, Run], AbstractContextManager[None]]
+
+
+def at_once(strike: Callable[[Place, Run], None]) -> Fault:
+    """A fault that is over once it has struck."""
+
+    def fault(place: Place, run: Run) -> AbstractContextManager[None]:
+        strike(place, run)
+        return nullcontext()
+
+    return fault
 
 
 def kill_tuner(_: Place, run: Run) -> None:
@@ -229,11 +240,12 @@ def kill_playbook(_: Place, run: Run) -> None:
             return
 
 
-def cut_ssh(place: Place, run: Run) -> None:
+@contextmanager
+def cut_ssh(place: Place, _: Run) -> Iterator[None]:
     """The network is gone, and comes back when the tuner has given up."""
     place.network("down")
     try:
-        run.ends_within(LIMIT_S)
+        yield
     finally:
         place.network("up")
 
@@ -281,7 +293,8 @@ def terminate(_: Place, run: Run) -> None:
     run.process.send_signal(signal.SIGTERM)
 
 
-def fill_controller(place: Place, run: Run) -> None:
+@contextmanager
+def fill_controller(place: Place, _: Run) -> Iterator[None]:
     """The disk of the records is full until the tuner has ended."""
     filling = place.results / "filling"
     with filling.open("wb") as file:
@@ -291,32 +304,34 @@ def fill_controller(place: Place, run: Run) -> None:
                 file.flush()
         except OSError:
             pass
-    run.ends_within(LIMIT_S)
-    filling.unlink()
+    try:
+        yield
+    finally:
+        filling.unlink()
 
 
-def fill_host(place: Place, run: Run) -> None:
+@contextmanager
+def fill_host(place: Place, _: Run) -> Iterator[None]:
     """The disk of pm2 and of the lease is full until the tuner has ended."""
     place.inside("sh", "-c", f"cat /dev/zero > {PM2_HOME}/filling")
-    run.ends_within(GOES_ON_S)
-    if not run.has_ended():
-        interrupt(place, run)
-        run.ends_within(LIMIT_S)
-    place.inside("rm", f"{PM2_HOME}/filling")
+    try:
+        yield
+    finally:
+        place.inside("rm", f"{PM2_HOME}/filling")
 
 
 FAULTS: dict[str, Fault] = {
-    "killed": kill_tuner,
-    "group killed": kill_group,
-    "playbook killed": kill_playbook,
+    "killed": at_once(kill_tuner),
+    "group killed": at_once(kill_group),
+    "playbook killed": at_once(kill_playbook),
     "ssh cut": cut_ssh,
-    "pm2 killed": kill_daemon,
-    "database killed": kill_database,
-    "worker killed": kill_worker,
-    "host restarted": reboot,
-    "Ctrl-C": interrupt,
-    "Ctrl-C twice": interrupt_twice,
-    "SIGTERM": terminate,
+    "pm2 killed": at_once(kill_daemon),
+    "database killed": at_once(kill_database),
+    "worker killed": at_once(kill_worker),
+    "host restarted": at_once(reboot),
+    "Ctrl-C": at_once(interrupt),
+    "Ctrl-C twice": at_once(interrupt_twice),
+    "SIGTERM": at_once(terminate),
     "controller's disk full": fill_controller,
     "host's disk full": fill_host,
 }
@@ -395,11 +410,12 @@ def strike(place: Place, name: str, at_s: float, url: str, instances: int) -> Se
                 return None
             raise SystemExit(f"a run ended with {run.process.returncode} before anything struck: {run.last}")
         struck = time.monotonic()
-        FAULTS[name](place, run)
-        went_on, restored_s = not run.ends_within(GOES_ON_S), None
-        if went_on:
-            struck = time.monotonic()
-            interrupt(place, run)
+        with FAULTS[name](place, run):
+            went_on, restored_s = not run.ends_within(GOES_ON_S), None
+            if went_on:
+                struck = time.monotonic()
+                interrupt(place, run)
+                run.ends_within(LIMIT_S)
         while restored_s is None and time.monotonic() < struck + LIMIT_S:
             # A look takes half a second, most of it that of pm2.
             if run.ends_within(1.0) and is_as_it_was(place, url, instances):
