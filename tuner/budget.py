@@ -63,11 +63,12 @@ def complete(trials: TimeBudget, wall_s: float) -> TimeBudget:
     return replace(trials, around_s=max(0.0, wall_s - trials.total_s))
 
 
-def add(first: Spent, second: Spent) -> Spent:
-    """What a trial took that was extended: the load of its first part counts as settling."""
+def extend(first: Spent, second: Spent, measuring_s: float) -> Spent:
+    """What a trial took that was extended, of whose load so much was measured in the end."""
+    load_s = first.measuring_s + first.settling_s + second.measuring_s + second.settling_s
     return Spent(
-        measuring_s=second.measuring_s,
-        settling_s=first.measuring_s + first.settling_s + second.settling_s,
+        measuring_s=measuring_s,
+        settling_s=load_s - measuring_s,
         booting_s=first.booting_s + second.booting_s,
         rest_s=first.rest_s + second.rest_s,
     )

@@ -180,28 +180,36 @@ class Measuring:
         self.loads = []
         if load.rate_rps:
             self.at_rate.add(number)
-        trial = self._try(candidate, setting, load, phase)
+        first = trial, _ = self._try(candidate, setting, load, phase)
         if not trial.settled and not trial.disturbances:  # what was disturbed is repeated in any case
             # Once, whatever comes of it: the workers are warm by now, and a longer series tells more.
-            longer = replace(load, duration_s=2 * load.duration_s)
-            trial = extend(trial, self._try(candidate, setting, longer, phase + EXTENDED))
+            trial, _ = self._try(candidate, setting, load, phase + EXTENDED, first)
         self.trials.append(trial)
         self.progress.trial_ended(trial, shown)
         return trial
 
-    def _try(self, candidate: Mapping[str, object], setting: Setting, load: Load, phase: str) -> Trial:
-        """Measure a candidate, and have it on disk."""
+    def _try(
+        self,
+        candidate: Mapping[str, object],
+        setting: Setting,
+        load: Load,
+        phase: str,
+        first: tuple[Trial, Report] | None = None,
+    ) -> tuple[Trial, Report]:
+        """Measure a candidate, or what came first on, and have it on disk."""
         began = time.monotonic()
         with self.journal.step(f"trial {setting.number} with {in_words(setting.instances)}"):
             raw = self.target.trial(candidate, load)
         earlier = [trial.usage for trial in self.trials]
         trial = to_trial(raw, setting, earlier, wall_s=time.monotonic() - began)
+        if first:
+            trial = extend(*first, trial, raw)
         self.journal.append(trial, raw, phase)
         if self.live and (harm := self.live.find_harm(raw)):
             raise HostError(f"the load harmed those who use the application: {harm}", remedy="measure at another time")
         self.loads.append(raw["load"])
         self.running = setting.instances
-        return trial
+        return trial, raw
 
     def trials_at_full_load(self) -> list[Trial]:
         """The trials of which the connections set the pace, and not a rate: their throughput is what there can be."""

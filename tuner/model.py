@@ -263,7 +263,7 @@ class Trial:
         attempt: 1, or more when it repeats a disturbed one.
         wall_s: What the whole trial took, switching included.
         spent: Where that time went.
-        extended: Whether it had not settled at first, and was then measured for twice as long.
+        extended: Whether it had not settled at first, and was then measured for as long again.
     """
 
     number: int

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict  # pydantic takes that of the standard l
 from tuner.errors import InputError
 from tuner.model import Inspection, Load, Plan, Trial
 from tuner.procedure import Procedure
-from tuner.trials import CHOOSING, EXTENDED, extend
+from tuner.trials import CHOOSING, EXTENDED
 from tuner.validation import in_words
 from tuner.wording import printable
 
@@ -55,7 +55,7 @@ def read_records(lines: Sequence[Mapping[str, Any]], where: str) -> list[Record]
         if phase.endswith(EXTENDED):
             if not records:
                 raise _other_version(where, "it begins with the second part of a trial")
-            records[-1] = replace(records[-1], trial=extend(records[-1].trial, trial))
+            records[-1] = replace(records[-1], trial=trial)
         else:
             records.append(Record(phase, line["session"], trial, line["raw"]["load"]["connections"]))
     return records

@@ -72,23 +72,34 @@ def to_trial(report: Report, setting: Setting, earlier: Sequence[Usage], *, wall
     )
 
 
-def extend(first: Trial, second: Trial) -> Trial:
-    """A trial that had not settled, and was measured again at once for longer.
+def extend(first: Trial, report: Report, second: Trial, extension: Report) -> Trial:
+    """A trial that had not settled, and was measured on at once: one series, but for the second part's warm-up.
 
     Args:
-        first: What did not settle; its throughput is left out, its failures are not.
-        second: The extension.
+        first: What did not settle.
+        report: As trial.yml gave it.
+        second: The extension alone, of which the counters and latencies are.
+        extension: As trial.yml gave it.
     """
+    load, more = report["load"], extension["load"]
+    width_s = load["bins"]["width_s"]
+    bins = [*load["bins"]["ok"], *more["bins"]["ok"][round(more["warmup_s"] / width_s) :]]
+    series = steady.measure(bins, width_s=width_s, skip_s=load["warmup_s"])
     kinds = dict.fromkeys([*first.errors_by_kind, *second.errors_by_kind])
     return replace(
         second,
         booted=first.booted,
+        throughput_rps=series.throughput_rps,
+        settled=series.settled,
+        warmup_cut_s=series.cut_s,
         requests=first.requests + second.requests,
         errors=first.errors + second.errors,
         errors_by_kind={k: first.errors_by_kind.get(k, 0) + second.errors_by_kind.get(k, 0) for k in kinds},
         restarts=first.restarts + second.restarts,
         wall_s=first.wall_s + second.wall_s,
-        spent=budget.add(first.spent, second.spent),
+        spent=budget.extend(
+            first.spent, second.spent, load["warmup_s"] + load["duration_s"] + more["duration_s"] - series.cut_s
+        ),
         extended=True,
     )
 

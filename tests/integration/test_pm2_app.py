@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pm2_sandbox import SERVER, Sandbox
+from pm2_sandbox import SERVER, Sandbox, pm2_app
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -206,6 +206,22 @@ def test_info_shows_what_runs(sandbox: Sandbox) -> None:
     assert did(result) == (2, 2, 0, 0, False, False)
     assert result["workers"] == started["workers"]
     assert result["daemon_pid"] == started["daemon_pid"]
+
+
+def test_the_daemon_tells_what_its_command_tells(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox.done(instances=2)
+    pm2 = sandbox.pm2()
+
+    def said(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{key: value for key, value in entry.items() if key != "monit"} for entry in listed]  # that moves
+
+    asked = pm2_app.call_daemon(sandbox.home / pm2_app.DAEMON_SOCKET, pm2_app.LIST_METHOD)
+    assert len(asked) == 2
+    assert said(asked) == said(pm2_app.parse_jlist(pm2.run("-s", "jlist")))
+    with pytest.raises(ValueError, match="no list"):
+        pm2_app.call_daemon(sandbox.home / pm2_app.DAEMON_SOCKET, "getVersion")
+    monkeypatch.setattr(pm2_app, "DAEMON_SOCKET", "elsewhere.sock")
+    assert said(pm2.listed()) == said(asked)
 
 
 def test_a_taken_port_is_refused_with_its_holder(sandbox: Sandbox) -> None:

@@ -15,6 +15,7 @@ from tuner.interruption import Interruption
 from tuner.journal import Journal
 from tuner.measuring import VARIABLE, Measuring
 from tuner.model import Load, Report, Trial
+from tuner.resume import read_records
 
 Answer = Callable[[int, Load], dict[str, Any]]
 Make = Callable[..., tuple[Measuring, "Host"]]
@@ -63,36 +64,73 @@ def measure(measuring: Measuring, instances: int = 2) -> Trial:
     return measuring.measure({VARIABLE: instances}, instances, round_number=1, left=1, phase="search")
 
 
-def test_a_trial_that_did_not_settle_is_measured_once_more_for_twice_as_long(make: Make, tmp_path: Path) -> None:
-    def answer(instances: int, load: Load) -> dict[str, Any]:
-        return rising(instances, load) if load.duration_s < 10 else raw_report(instances, 400.0)
+def then(first: Answer, rest: Answer) -> Answer:
+    """A host that answers its first load in one way, and all later ones in another."""
+    answers = iter([first])
 
-    measuring, host = make(answer, Load(duration_s=8.0))
+    def answer(instances: int, load: Load) -> dict[str, Any]:
+        return next(answers, rest)(instances, load)
+
+    return answer
+
+
+def flat(instances: int, _: Load) -> dict[str, Any]:
+    """A report with a throughput of 400 from its start to its end."""
+    return raw_report(instances, 400.0)
+
+
+def warming(instances: int, _: Load) -> dict[str, Any]:
+    """A report whose throughput rises until 6.5 of its 8 s are over, up to 400."""
+    report = raw_report(instances, 400.0)
+    report["load"]["bins"]["ok"] = [min(40, max(0, step - 20) * 40 // 65) for step in range(100)]
+    return report
+
+
+def test_a_trial_that_did_not_settle_is_measured_on_as_one_series(make: Make, tmp_path: Path) -> None:
+    measuring, host = make(then(warming, flat), Load(duration_s=8.0))
     found = measure(measuring)
-    assert [load.duration_s for _, load in host.asked] == [8.0, 16.0]
+    assert [load.duration_s for _, load in host.asked] == [8.0, 8.0]
     assert (found.settled, found.extended, found.throughput_rps) == (True, True, 400.0)
     assert measuring.trials == [found]
     assert phases(tmp_path) == ["search", "search, extended"]
-    # All load of the first part was settling: 10 s, and the 2 s that the second was planned to warm up.
-    assert (found.spent.settling_s, found.spent.measuring_s) == pytest.approx((12.0, 8.0))
+    # Of 10 s and 10 s of load, 8.5 s came before the steady level, and 2 s were planned to warm up once more.
+    assert (found.spent.settling_s, found.spent.measuring_s) == pytest.approx((10.5, 9.5))
+
+
+def test_what_was_steady_at_the_end_of_the_first_part_counts(make: Make) -> None:
+    def slower(instances: int, _: Load) -> dict[str, Any]:
+        return raw_report(instances, 390.0)
+
+    found = measure(make(then(warming, slower), Load(duration_s=8.0))[0])
+    assert 390.0 < found.throughput_rps < 400.0
+
+
+def test_an_extended_trial_is_read_back_as_it_was(make: Make, tmp_path: Path) -> None:
+    found = measure(make(then(warming, flat), Load(duration_s=8.0))[0])
+    (path,) = tmp_path.glob("prod1/*/trials.jsonl")
+    (record,) = read_records([json.loads(row) for row in path.read_text().splitlines()], str(path))
+    assert record.trial == found
 
 
 def test_a_trial_that_never_settles_is_extended_once_and_says_so(make: Make) -> None:
-    measuring, host = make(rising, Load())
+    def rising_on(instances: int, _: Load) -> dict[str, Any]:
+        report = raw_report(instances, 100.0)
+        report["load"]["bins"]["ok"] = [(step + 80) ** 2 // 20 for step in range(100)]
+        return report
+
+    measuring, host = make(then(rising, rising_on), Load())
     found = measure(measuring)
     assert (found.settled, found.extended, len(host.asked)) == (False, True, 2)
 
 
 def test_failures_before_an_extension_still_count(make: Make) -> None:
-    def answer(instances: int, load: Load) -> dict[str, Any]:
-        if load.duration_s > 10:
-            return raw_report(instances, 400.0)
+    def failing(instances: int, load: Load) -> dict[str, Any]:
         report = rising(instances, load)
         report["load"]["measured"] = {"requests": 100, "errors": 3, "errors_by_kind": {"timeout": 3}}
         report["after"]["workers"] = report["after"]["workers"][:1]
         return report
 
-    found = measure(make(answer, Load(duration_s=8.0))[0])
+    found = measure(make(then(failing, flat), Load(duration_s=8.0))[0])
     assert (found.errors, found.errors_by_kind, found.restarts, found.requests) == (3, {"timeout": 3}, 1, 3300)
 
 

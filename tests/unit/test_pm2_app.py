@@ -124,6 +124,60 @@ def test_output_without_a_process_list_is_an_error(text: str) -> None:
         pm2_app.parse_jlist(text)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\x12",
+        b"\x12\x00\x00\x00\xff" + b'j:{"args":[[]]}',  # shorter than it says
+        b"\x12\x00\x00\x00\x04" + b"j:[]",
+        b"\x12\x00\x00\x00\x0f" + b'j:{"args":[{}]}',
+        b"\x12\x00\x00\x00\x10" + b'j:{"args":[[1]]}',
+        b"\x12\x00\x00\x00\x11" + b'j:{"error":"no!"}',
+    ],
+    ids=["nothing", "http", "cut", "short", "list", "object", "numbers", "error"],
+)
+def test_a_daemon_that_gives_no_list_is_an_error(answer: bytes, tmp_path: Path) -> None:
+    with daemon_that_says(answer, tmp_path / "rpc.sock"), pytest.raises(ValueError):  # noqa: PT011 its message varies
+        pm2_app.call_daemon(tmp_path / "rpc.sock", "getMonitorData")
+
+
+def test_a_daemon_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        pm2_app.call_daemon(tmp_path / "rpc.sock", "getMonitorData")
+
+
+def test_a_daemon_is_asked_as_its_own_client_does(tmp_path: Path) -> None:
+    entries = json.dumps({"args": [[ENTRY, OTHER]]}).encode()
+    answer = b"\x12" + (len(entries) + 2).to_bytes(4, "big") + b"j:" + entries + b"\x00\x00\x00\x09s:tuner:0"
+    with daemon_that_says(answer, tmp_path / "rpc.sock") as heard:
+        assert pm2_app.call_daemon(tmp_path / "rpc.sock", "getMonitorData") == [ENTRY, OTHER]
+    assert heard == [
+        b'\x12\x00\x00\x00\x3cj:{"type": "call", "method": "getMonitorData", "args": [{}]}\x00\x00\x00\x09s:tuner:0'
+    ]
+
+
+@contextmanager
+def daemon_that_says(answer: bytes, path: Path) -> Iterator[list[bytes]]:
+    """Somebody who listens on a socket, reads what one client asks, answers, and hangs up."""
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        with client:
+            heard.append(client.recv(4096))
+            client.sendall(answer)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield heard
+        thread.join()
+
+
 def test_worker_from_a_full_entry() -> None:
     env = {"NODE_APP_INSTANCE": 2, "status": "online", "restart_time": 1, "pm_uptime": 1700000000123}
     worker = pm2_app.as_worker({"pid": 4711, "pm_id": 5, "name": "shop", "pm2_env": env})

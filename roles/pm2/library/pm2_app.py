@@ -194,6 +194,11 @@ LIST_START = re.compile(r"^(?:\s|\x1b\[[0-9;]*m)*(\[)(?=\s*[{\]])", re.MULTILINE
 LOG_NUMBER = re.compile(r"-\d+(?=(\.[^./]*)?$)")
 # How the daemon calls itself in the process list.
 DAEMON_TITLE = re.compile(r"PM2 v(\S+): God Daemon")
+# How the daemon is asked without a command: its socket in pm2's directory, and what `pm2 jlist` itself asks it.
+DAEMON_SOCKET = "rpc.sock"
+LIST_METHOD = "getMonitorData"
+AMP_VERSION = 1
+DAEMON_TIMEOUT_S = 10.0
 LOCK_LOST = "the lock of the host was lost, and the host has brought itself back"
 NODE_ERROR = re.compile(r"^\w*Error\b.*", re.MULTILINE)
 
@@ -239,6 +244,44 @@ def parse_jlist(text: str) -> list[dict[str, Any]]:
         if isinstance(value, list) and all(isinstance(entry, dict) for entry in value):
             return value
     raise Pm2Error(f"pm2 jlist gave no process list but {text.strip()[-200:]!r}; run it by hand to see why")
+
+
+def call_daemon(path: Path, method: str) -> list[dict[str, Any]]:
+    """Ask pm2's daemon for a list of processes, which takes milliseconds where its command takes a third of a second.
+
+    The wire is that of pm2's own client (axon over AMP): a byte with the version and the number of fields, and each
+    field behind its length. The last field of a request is its number, which the answer repeats.
+
+    Args:
+        path: The daemon's socket.
+        method: A method that gives a list, and takes an empty object.
+
+    Raises:
+        OSError: When there is no daemon, or it does not answer in time.
+        ValueError: When what it says is no such list.
+    """
+    fields = ["j:" + json.dumps({"type": "call", "method": method, "args": [{}]}), "s:tuner:0"]
+    encoded = [text.encode() for text in fields]
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.settimeout(DAEMON_TIMEOUT_S)
+        daemon.connect(str(path))
+        daemon.sendall(
+            bytes([AMP_VERSION << 4 | len(encoded)]) + b"".join(struct.pack(">I", len(part)) + part for part in encoded)
+        )
+        with daemon.makefile("rb") as stream:
+            (first,) = stream.read(1) or b"\0"
+            if first != AMP_VERSION << 4 | len(encoded):
+                raise ValueError(f"an answer that begins with {first}")
+            (size,) = struct.unpack(">I", stream.read(4).ljust(4, b"\0"))
+            field = stream.read(size)
+    if len(field) != size:
+        raise ValueError(f"an answer of {len(field)} bytes, and {size} were announced")
+    answer = json.loads(field.removeprefix(b"j:"))
+    called = answer.get("args") if isinstance(answer, dict) else None
+    value = called[0] if isinstance(called, list) and called else None
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ValueError(f"{method} gave no list of processes")
+    return value
 
 
 def as_worker(entry: dict[str, Any]) -> Worker:
@@ -427,7 +470,15 @@ class Pm2:
 
     def listed(self) -> list[dict[str, Any]]:
         """The processes of all applications; empty, without a call to pm2, when the daemon does not run."""
-        return parse_jlist(self.run("-s", "jlist")) if self.daemon_pid() is not None else []
+        if self.daemon_pid() is None:
+            return []
+        try:
+            return call_daemon(self.home / DAEMON_SOCKET, LIST_METHOD)
+        except (
+            OSError,
+            ValueError,
+        ):  # a pm2 that speaks otherwise, or a socket of somebody else: its own command knows
+            return parse_jlist(self.run("-s", "jlist"))
 
     def processes(self, name: str) -> list[dict[str, Any]]:
         """The processes of one application; empty when the daemon does not run."""
@@ -595,9 +646,7 @@ class App:
             self.start_first()
         elif plan["reloaded"]:
             self.reload(plan["before"])
-        # A call of pm2 takes a third of a second, and a trial mostly scales: what was found is still there then.
-        replaced = plan["recreated"] or plan["reloaded"] or not plan["before"]
-        present = len(self.workers()) if replaced else plan["before"]
+        present = len(self.workers())
         if present != self.instances:
             # New workers copy the first one's settings, so this comes after the reload.
             self.pm2.run("scale", self.name, str(self.instances), workers=max(1, self.instances - present))
