@@ -27,7 +27,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from booted_host import LIMIT_S, Client, Place, Run, find_application, fingerprint, is_as_it_was
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from booted_host import (
+    LIMIT_S,
+    Client,
+    Place,
+    Run,
+    find_application,
+    fingerprint,
+    is_as_it_was,
+)  # found through the line above
 
 from tuner.errors import HostError, InputError
 

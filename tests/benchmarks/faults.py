@@ -21,6 +21,7 @@ import random
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +30,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from booted_host import LIMIT_S, PM2_HOME, Client, Place, Run, find_application, fingerprint, is_as_it_was
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from booted_host import (
+    LIMIT_S,
+    PM2_HOME,
+    Client,
+    Place,
+    Run,
+    find_application,
+    fingerprint,
+    is_as_it_was,
+)  # found through the line above
 
 from tuner.errors import UnresolvedError
 
