@@ -32,14 +32,17 @@ from tuner.posterior import Posterior, fit
 from tuner.wording import instances as in_words
 from tuner.wording import listed, share
 
-# How much of the tolerance may be missing or left over: a choice within 5 % of the best may be 7 % below it, and may
-# not be larger than one that is within 3 %.
+# A choice within 5 % of the best may be 7 % below it, and may not be larger than one that is within 3 %: the tolerance,
+# give or take this share of it.
 LEEWAY = 0.4
+# What a run asks of smaller counts instead. Of a flat top the highest of many sampled curves always lies a little above
+# it, so that smaller counts look worse than they are: nearly all errors were a count too many.
+SPARE = 0.32
 # Probability of being right at which a run stops, by the number of counts: among many of them the last half per cent
 # would double the trials. What is wrong in the end is fewer than this allows, since most runs stop at more.
 CONFIDENCE, CONFIDENCE_OF_MANY = 0.995, 0.985
 # What is enough when there will be no more trials.
-CONFIDENCE_AT_THE_END = 0.97
+CONFIDENCE_AT_THE_END = 0.98
 CERTIFIED_CONFIDENCE = 0.95
 # A thousand samples tell no probability above this.
 HIGHEST_SAID = 0.999
@@ -468,19 +471,22 @@ def log_share_left(missing: float) -> float:
     return math.log(max(1e-9, 1 - missing))
 
 
-def right_counts(curves: Floats, tolerance: float, leeway: float = LEEWAY) -> npt.NDArray[np.bool_]:
+def right_counts(
+    curves: Floats, tolerance: float, missing: float = LEEWAY, spare: float = SPARE
+) -> npt.NDArray[np.bool_]:
     """Which counts are right in which curve, shape (samples, counts).
 
     Args:
         curves: Log throughput, shape (samples, counts).
         tolerance: Throughput one is willing to give up, 0 to 1.
-        leeway: Share of the tolerance by which a choice may miss it on either side.
+        missing: Share of the tolerance by which a choice may be lower.
+        spare: Share of the tolerance by which a smaller count must be lower for the choice not to be too large.
     """
     below = curves - curves.max(axis=1, keepdims=True)
-    enough = below >= log_share_left((1 - leeway) * tolerance)
+    enough = below >= log_share_left((1 - spare) * tolerance)
     first = np.argmax(enough, axis=1)
     places = np.arange(curves.shape[1])
-    right: npt.NDArray[np.bool_] = (below >= log_share_left((1 + leeway) * tolerance)) & (
+    right: npt.NDArray[np.bool_] = (below >= log_share_left((1 + missing) * tolerance)) & (
         places <= first[:, np.newaxis]
     )
     return right
@@ -496,7 +502,7 @@ def judge(posterior: Posterior, tolerance: float) -> Judgement:
     return Judgement(
         place=place,
         probability=float(shares[place]),
-        strict=float(right_counts(curves, tolerance, leeway=0.0)[:, place].mean()),
+        strict=float(right_counts(curves, tolerance, 0.0, 0.0)[:, place].mean()),
         too_small=float(too_small.mean()),
         too_large=float(1 - shares[place] - too_small.mean()),
     )
@@ -570,7 +576,8 @@ def _margins(curves: Floats, judgement: Judgement, tolerance: float) -> tuple[Fl
         margins.append(curves[:, : judgement.place].max(axis=1) - best)
         errors.append(judgement.too_large)
     table = np.array(margins)
-    limits = np.array([log_share_left((1 + sign * LEEWAY) * tolerance) for sign in (1, -1)])[: len(margins)]
+    limits = np.array([log_share_left((1 + LEEWAY) * tolerance), log_share_left((1 - SPARE) * tolerance)])
+    limits = limits[: len(margins)]
     # Near its limit a margin matters most; far from it nothing about it has to be known.
     distance = (table.mean(axis=1) - limits) / (table.std(axis=1) + 0.02)
     importance = (np.array(errors) + 0.005) * (np.exp(-0.5 * distance**2) + 0.05)
