@@ -58,6 +58,11 @@ class Place:
         """Whether somebody holds the lock of the host."""
         return self.inside("sh", "-c", "test -e /run/lock/strapi-tuner/held && echo held") == "held"
 
+    def connections(self, url: str) -> int:
+        """Connections to the application that are open."""
+        port = urlsplit(url).port
+        return len(self.inside("ss", "-Htn", "state", "established", "sport", "=", f":{port}").splitlines())
+
     def around(self, namespace: str, *command: str) -> None:
         """Run a command of this machine, with its rights, in a namespace of the container (`net` or `mount`)."""
         pid = subprocess.run(

@@ -99,9 +99,9 @@ class SimulatedTarget:
         self.purpose = purpose
         self.keep(instances)
 
-    def keep(self, instances: int) -> None:
+    def keep(self, instances: int, *, for_return: bool = False) -> None:
         """Note what the host would bring back; see tuner.target.Target."""
-        self.locks.append(f"{self.purpose} {instances}")
+        self.locks.append(f"{self.purpose} {instances}" + (", on the way back" if for_return else ""))
 
     def unlock(self) -> None:
         """Let go of the lock; see tuner.target.Target."""

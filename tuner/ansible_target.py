@@ -140,10 +140,11 @@ class AnsibleTarget:
         self._lease = lease
         self._run("lock.yml", {"lease_purpose": purpose, "lease_pid": os.getpid(), "lease_instances": instances})
 
-    def keep(self, instances: int) -> None:
+    def keep(self, instances: int, *, for_return: bool = False) -> None:
         """Tell the host what to bring back from now on; see Target."""
+        longest_s = LEASE_DEPLOY_S if for_return else 0.0
         try:
-            self._run("lock.yml", {"lease_instances": instances})
+            self._run("lock.yml", {"lease_instances": instances}, can_stop=not for_return, longest_s=longest_s)
         except LockedError as error:  # the own lock was lost meanwhile
             raise HostError(error.message) from error
 

@@ -9,6 +9,7 @@ from tuner.leaving import Actors, noted
 from tuner.model import Load
 from tuner.trials import Setting, to_trial
 from tuner.wording import instances as in_words
+from tuner.wording import plural
 
 GATE_S = 5.0
 # Of what the host could do with this count: a schedule that it can keep.
@@ -26,7 +27,7 @@ def require_serving(instances: int, rate_rps: float, load: Load, actors: Actors)
         actors: Who does the work.
 
     Raises:
-        HostError: When requests fail, a worker was started anew, or others run than were chosen.
+        HostError: When requests fail, a worker died, or others run than were chosen.
         InterruptedByUserError: When the user stopped the run meanwhile.
     """
     actors.progress.step(f"Seeing {in_words(instances)} serve {rate_rps:.0f} requests/s")
@@ -37,7 +38,7 @@ def require_serving(instances: int, rate_rps: float, load: Load, actors: Actors)
     host = raw["host"]
     if trial.restarts:
         raise HostError(
-            f"{trial.restarts} workers were started anew on {host} after the roll-out of {in_words(instances)}"
+            f"{plural(trial.restarts, 'worker')} died on {host} after the roll-out of {in_words(instances)}"
         )
     if not trial.requests or trial.errors > MOST_ERRORS * trial.requests:
         kinds = ", ".join(f"{count} {kind}" for kind, count in trial.errors_by_kind.items() if count)

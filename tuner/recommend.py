@@ -289,14 +289,22 @@ def _write_back(request: Request, decision: Decision, prepared: _Prepared, load:
         rolled_out = True
         actors.target.keep(instances)
         gate.require_serving(instances, _bearable_rps(request, decision), load, actors)
-    except BaseException:
+    except BaseException as error:
         actors.inventory.revert(edit)
         if rolled_out:
-            actors.progress.step("Rolling out what the inventory said before")
-            with noted("deploy as before", actors):
-                actors.target.deploy()
+            actors.progress.warn(str(error))
+            _roll_out_as_before(prepared, actors)
         raise
     return edit
+
+
+def _roll_out_as_before(prepared: _Prepared, actors: Actors) -> None:
+    """Roll the reverted inventory out, so that a restart of the host does not start a count that has failed."""
+    actors.progress.step("Rolling out what the inventory said before")
+    with noted("deploy as before", actors):
+        # First of all, where the host is to end if this is cut off too.
+        actors.target.keep(prepared.inspection.deployment.instances, for_return=True)
+        actors.target.deploy()
 
 
 def _bearable_rps(request: Request, decision: Decision) -> float:

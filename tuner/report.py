@@ -18,7 +18,8 @@ from tuner.compare import Comparison
 from tuner.model import BYTES_PER_MIB, CandidateSummary, Inspection, Plan, Trial, Verdict
 from tuner.recommend import Outcome
 from tuner.status import HostStatus
-from tuner.wording import listed
+from tuner.wording import instances as in_words
+from tuner.wording import listed, plural
 
 # Where the output goes into a file, lines need not fit a screen.
 FILE_WIDTH = 120
@@ -165,7 +166,7 @@ def _application_in_words(inspection: Inspection) -> str:
     if not found.instances and not found.unwell:
         return f"{found.app_name}: not running"
     unwell = f", {found.unwell} not online" if found.unwell else ""
-    return f"{found.app_name}: {plural(found.instances)}{unwell}, release {found.release or 'unknown'}"
+    return f"{found.app_name}: {in_words(found.instances)}{unwell}, release {found.release or 'unknown'}"
 
 
 def print_plan(console: Console, inspection: Inspection, plan: Plan, trials: int, estimate_s: float) -> None:
@@ -194,12 +195,12 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
     console.print(_table(named, chosen=str(decision.instances)))
     for candidate in decision.candidates:
         if reason := candidate.unfit or candidate.eliminated:
-            console.print(f"  {plural(candidate.instances)}: out, {reason}")
+            console.print(f"  {in_words(candidate.instances)}: out, {reason}")
     if disturbed := sum(candidate.disturbed for candidate in decision.candidates):
         console.print(f"  {plural(disturbed, 'trial')} disturbed by something else on the host")
     for result in decision.slo:
         kept = result.reason or "the objective is kept"
-        console.print(f"  {plural(result.instances)} at {result.rate_rps:,.0f} requests/s: {kept}")
+        console.print(f"  {in_words(result.instances)} at {result.rate_rps:,.0f} requests/s: {kept}")
     console.print()
     verdict = str(decision.verdict)
     if decision.verdict is Verdict.RESOLVED and decision.resolution is not None:
@@ -226,7 +227,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
     console.print(found.sentence)
     console.print()
     running = found.inspection.deployment.instances
-    console.print(f"{found.inspection.host} runs {plural(running)} with the settings it had.")
+    console.print(f"{found.inspection.host} runs {in_words(running)} with the settings it had.")
     console.print(f"Records: {found.directory}", soft_wrap=True)
 
 
@@ -246,7 +247,7 @@ def print_status(console: Console, found: Sequence[HostStatus]) -> None:
             console.print(Text(host.host, style="bold yellow"), end="")
             console.print(
                 f": {host.unfinished} was cut off; "
-                f"tuner restore --host {host.host} brings back its {plural(host.instances or 0)}."
+                f"tuner restore --host {host.host} brings back its {in_words(host.instances or 0)}."
             )
         if host.lock is not None:
             held = f"its lock is held by {host.lock}" if host.lock else "nobody holds its lock"
@@ -256,14 +257,14 @@ def print_status(console: Console, found: Sequence[HostStatus]) -> None:
 def _print_written(console: Console, outcome: Outcome) -> None:
     edit = outcome.edit
     if edit is None:
-        console.print(f"Nothing was written; {outcome.inspection.host} runs {plural(outcome.running)}, as before.")
+        console.print(f"Nothing was written; {outcome.inspection.host} runs {in_words(outcome.running)}, as before.")
     elif edit.changed:
         console.print(f"Written to {edit.path}:", soft_wrap=True)
         console.print(edit.diff().rstrip(), soft_wrap=True)
-        console.print(f"{outcome.inspection.host} runs {plural(outcome.running)}.")
+        console.print(f"{outcome.inspection.host} runs {in_words(outcome.running)}.")
     else:
         console.print(
-            f"{edit.path} says so already; {outcome.inspection.host} runs {plural(outcome.running)}.",
+            f"{edit.path} says so already; {outcome.inspection.host} runs {in_words(outcome.running)}.",
             soft_wrap=True,
         )
     console.print(f"Records: {outcome.directory}", soft_wrap=True)
@@ -321,11 +322,6 @@ def print_json(console: Console, summary: Mapping[str, Any]) -> None:
 def mebibytes(count: int) -> str:
     """Bytes as `1,234 MiB`."""
     return f"{count / BYTES_PER_MIB:,.0f} MiB"
-
-
-def plural(count: int, noun: str = "instance") -> str:
-    """`1 instance`, `2 instances`."""
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def clock(seconds: float) -> str:

@@ -32,12 +32,12 @@ from tuner.posterior import Posterior, fit
 from tuner.wording import instances as in_words
 from tuner.wording import listed, share
 
-# A choice within 5 % of the best may be 7 % below it, and may not be larger than one that is within 3 %: the tolerance,
-# give or take this share of it.
+# How much of the tolerance may be missing or left over: a choice within 5 % of the best may be 7 % below it, and may
+# not be larger than one that is within 3 %.
 LEEWAY = 0.4
-# What a run asks of smaller counts instead. Of a flat top the highest of many sampled curves always lies a little above
-# it, so that smaller counts look worse than they are: nearly all errors were a count too many.
-SPARE = 0.32
+# By so much, as a log ratio, the highest of many sampled points lies above a top that is flat. Without this, smaller
+# counts look worse than they are: 29 of 30 wrong choices were a count too many.
+OVERSTATED = 0.004
 # Probability of being right at which a run stops, by the number of counts: among many of them the last half per cent
 # would double the trials. What is wrong in the end is fewer than this allows, since most runs stop at more.
 CONFIDENCE, CONFIDENCE_OF_MANY = 0.995, 0.985
@@ -63,8 +63,8 @@ COST_POWER = 0.35
 # Two orders of the same trials take as long when they differ by less, in seconds.
 SAME_S = 1e-6
 # Sweeps of few trials stop sooner, sweeps of many boot less often; by the number of counts.
-SWEEP_TRIALS = ((6, 2), (39, 4))
-SWEEP_TRIALS_OF_MANY = 6
+SWEEP_TRIALS = ((6, 2), (39, 4), (100, 6))
+SWEEP_TRIALS_OF_MANY = 8
 # The most trials: few counts, and so many more for each doubling of their number.
 MOST_TRIALS_BASE, MOST_TRIALS_PER_DOUBLING = 24, 10
 # Trials that a quiet host takes, by the number of counts; what a run expects before it has measured anything.
@@ -471,22 +471,25 @@ def log_share_left(missing: float) -> float:
     return math.log(max(1e-9, 1 - missing))
 
 
-def right_counts(
-    curves: Floats, tolerance: float, missing: float = LEEWAY, spare: float = SPARE
-) -> npt.NDArray[np.bool_]:
+def _best(curves: Floats) -> Floats:
+    """The best throughput in each curve, shape (samples,)."""
+    out: Floats = curves.max(axis=1) - OVERSTATED
+    return out
+
+
+def right_counts(curves: Floats, tolerance: float, leeway: float = LEEWAY) -> npt.NDArray[np.bool_]:
     """Which counts are right in which curve, shape (samples, counts).
 
     Args:
         curves: Log throughput, shape (samples, counts).
         tolerance: Throughput one is willing to give up, 0 to 1.
-        missing: Share of the tolerance by which a choice may be lower.
-        spare: Share of the tolerance by which a smaller count must be lower for the choice not to be too large.
+        leeway: Share of the tolerance by which a choice may miss it on either side.
     """
-    below = curves - curves.max(axis=1, keepdims=True)
-    enough = below >= log_share_left((1 - spare) * tolerance)
+    below = curves - _best(curves)[:, np.newaxis]
+    enough = below >= log_share_left((1 - leeway) * tolerance)
     first = np.argmax(enough, axis=1)
     places = np.arange(curves.shape[1])
-    right: npt.NDArray[np.bool_] = (below >= log_share_left((1 + missing) * tolerance)) & (
+    right: npt.NDArray[np.bool_] = (below >= log_share_left((1 + leeway) * tolerance)) & (
         places <= first[:, np.newaxis]
     )
     return right
@@ -497,12 +500,11 @@ def judge(posterior: Posterior, tolerance: float) -> Judgement:
     curves = posterior.curves
     shares = right_counts(curves, tolerance).mean(axis=0)
     place = int(np.argmax(shares))
-    below = curves - curves.max(axis=1, keepdims=True)
-    too_small = below[:, place] < log_share_left((1 + LEEWAY) * tolerance)
+    too_small = curves[:, place] - _best(curves) < log_share_left((1 + LEEWAY) * tolerance)
     return Judgement(
         place=place,
         probability=float(shares[place]),
-        strict=float(right_counts(curves, tolerance, 0.0, 0.0)[:, place].mean()),
+        strict=float(right_counts(curves, tolerance, leeway=0.0)[:, place].mean()),
         too_small=float(too_small.mean()),
         too_large=float(1 - shares[place] - too_small.mean()),
     )
@@ -569,15 +571,14 @@ def quickest_order(down: list[int], running: int, costs: Costs) -> list[int]:
 
 def _margins(curves: Floats, judgement: Judgement, tolerance: float) -> tuple[Floats, Floats]:
     """Margins of the choice in each curve, centred, shape (1 or 2, samples), and how much each matters."""
-    best = curves.max(axis=1)
+    best = _best(curves)
     margins = [curves[:, judgement.place] - best]
     errors = [judgement.too_small]
     if judgement.place:
         margins.append(curves[:, : judgement.place].max(axis=1) - best)
         errors.append(judgement.too_large)
     table = np.array(margins)
-    limits = np.array([log_share_left((1 + LEEWAY) * tolerance), log_share_left((1 - SPARE) * tolerance)])
-    limits = limits[: len(margins)]
+    limits = np.array([log_share_left((1 + sign * LEEWAY) * tolerance) for sign in (1, -1)])[: len(margins)]
     # Near its limit a margin matters most; far from it nothing about it has to be known.
     distance = (table.mean(axis=1) - limits) / (table.std(axis=1) + 0.02)
     importance = (np.array(errors) + 0.005) * (np.exp(-0.5 * distance**2) + 0.05)

@@ -31,11 +31,15 @@ class Target(Protocol):
             HostError: When the host or Ansible fails; it may be held then.
         """
 
-    def keep(self, instances: int) -> None:
+    def keep(self, instances: int, *, for_return: bool = False) -> None:
         """Tell the host to bring itself back to this count from now on.
 
+        Args:
+            instances: The count.
+            for_return: Whether a roll-out on the way back follows, for which the host waits; the user stops neither.
+
         Raises:
-            HostError: When the host or Ansible fails.
+            HostError: When the host or Ansible fails, or the lock was lost.
         """
 
     def unlock(self) -> None:

@@ -13,9 +13,14 @@ LONGEST_VALUE = 80
 SECONDS_AS_SUCH = 90
 
 
+def plural(count: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def instances(count: int) -> str:
     """`1 instance`, `2 instances`."""
-    return "1 instance" if count == 1 else f"{count} instances"
+    return plural(count, "instance")
 
 
 def listed(counts: Sequence[int]) -> str:

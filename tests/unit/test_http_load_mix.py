@@ -67,6 +67,17 @@ def test_a_load_ends_once_too_much_of_it_fails() -> None:
     assert load["duration_s"] < 600
 
 
+def test_a_load_that_ends_within_its_warmup_has_measured_all_of_it() -> None:
+    async def answer(_server: Server, _arrival: Arrival) -> tuple[bytes, bool]:
+        return FAILED, True
+
+    load, _ = run(answer, max_error_share=0.05, warmup_s=600, duration_s=600)
+    assert load["measured"]["errors"] >= 100
+    (only,) = load["by_name"].values()
+    assert load["measured"]["errors"] == only["measured"]["errors"]
+    assert load["warmup_s"] == 0 < load["duration_s"] < 600
+
+
 def test_a_load_goes_on_while_few_of_it_fail() -> None:
     async def answer(_server: Server, arrival: Arrival) -> tuple[bytes, bool]:
         return (OK if arrival.number % 50 else FAILED), True

@@ -118,7 +118,7 @@ def test_a_trial_that_never_settles_is_extended_once_and_says_so(make: Make) -> 
         report["load"]["bins"]["ok"] = [(step + 80) ** 2 // 20 for step in range(100)]
         return report
 
-    measuring, host = make(then(rising, rising_on), Load())
+    measuring, host = make(then(rising, rising_on), Load(duration_s=8.0))
     found = measure(measuring)
     assert (found.settled, found.extended, len(host.asked)) == (False, True, 2)
 
@@ -142,6 +142,19 @@ def test_a_disturbed_trial_is_not_extended_since_it_is_repeated(make: Make) -> N
 
     measuring, host = make(answer, Load(duration_s=8.0))
     assert (measure(measuring).extended, len(host.asked)) == (False, 1)
+
+
+def test_a_trial_that_was_broken_off_for_its_failures_is_not_extended(make: Make) -> None:
+    def broken_off(instances: int, load: Load) -> dict[str, Any]:
+        report = rising(instances, load)
+        report["load"] |= {"warmup_s": 0.0, "duration_s": 0.7}
+        report["load"]["bins"]["ok"] = [40] * 7
+        report["load"]["measured"] = {"requests": 300, "errors": 20, "errors_by_kind": {"reset": 20}}
+        return report
+
+    measuring, host = make(broken_off, Load(duration_s=8.0))
+    found = measure(measuring)
+    assert (found.extended, found.errors, len(host.asked)) == (False, 20, 1)
 
 
 def test_a_trial_that_settled_is_not_extended(make: Make, tmp_path: Path) -> None:

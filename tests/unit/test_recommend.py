@@ -263,7 +263,7 @@ def test_a_gate_that_fails_rolls_out_the_old_number_again(prepare: Prepare) -> N
     assert run.target.calls[-4:] == ["deploy 3", "trial 3", "deploy 2", "restore 2"]
     assert run.inventory_files() == before
     assert run.target.running == 2
-    assert run.target.locks[-1] == "released"
+    assert run.target.locks[-3:] == ["recommend 3", "recommend 2, on the way back", "released"]
     assert run.note_left_behind() is None
     assert "the host was brought back to what it ran before (2)" in str(caught.value)
 

@@ -19,6 +19,7 @@ from tuner.model import Bound, Inspection, Plan, ProjectWarning
 from tuner.procedure import Procedure
 from tuner.recommend import Outcome, to_summary
 from tuner.search import Search
+from tuner.wording import instances
 
 INSPECTION = Inspection("prod1", capacity(2.0), deployment(instances=2))
 PLAN = Plan((1, 2, 12), (Bound(8, "4 for each of 2 CPUs [really]"),))
@@ -210,4 +211,4 @@ def test_clock(seconds: float, shown: str) -> None:
 
 @pytest.mark.parametrize(("count", "shown"), [(0, "0 instances"), (1, "1 instance"), (2, "2 instances")])
 def test_plural(count: int, shown: str) -> None:
-    assert report.plural(count) == shown
+    assert instances(count) == shown

@@ -246,15 +246,15 @@ def test_the_way_up_ends_where_throughput_does() -> None:
     assert max(tried[:first_fall]) < 128
 
 
-def test_what_is_right_in_a_curve_is_what_is_right_on_a_host() -> None:
+def test_what_is_right_in_a_curve_is_what_is_right_on_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(1)
     curves = np.cumsum(random.normal(0.01, 0.04, (50, 8)), axis=1)
-    found = search.right_counts(curves, 0.05, spare=search.LEEWAY)
+    # A host has one curve, of which the highest point is no overstatement.
+    monkeypatch.setattr(search, "OVERSTATED", 0.0)
+    found = search.right_counts(curves, 0.05)
     for row, values in enumerate(curves):
         rates = {place: math.exp(value) for place, value in enumerate(values)}
         assert [is_right(rates, place) for place in range(8)] == found[row].tolist()
-    asked = search.right_counts(curves, 0.05)
-    assert (asked & ~found).sum() == 0 < (found & ~asked).sum()
 
 
 def test_the_law_is_the_scalability_law_up_to_the_cpus_and_flat_beyond() -> None:

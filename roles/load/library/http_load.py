@@ -24,7 +24,7 @@ import traceback
 import zlib
 from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -231,7 +231,7 @@ load:
       description: When the first request was sent, in seconds since the epoch.
       type: float
     warmup_s:
-      description: Length of the warm-up in seconds.
+      description: Length of the warm-up in seconds; 0 where the load ended within it, and all of it counts as measured.
       type: float
     duration_s:
       description: Length of the measured window in seconds.
@@ -2299,6 +2299,8 @@ def _read_all(workers: Sequence[Worker], abandoned: Callable[[], bool]) -> None:
 
 def make_report(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     """Return the module's `load` (see RETURN)."""
+    if outcome.measured_ns <= 0:
+        plan, outcome = count_warmup(plan, outcome)
     duration_s = outcome.measured_ns / NS_PER_S
     total_s = outcome.total_ns / NS_PER_S
     measured = Tally.sum(outcome.phases[1])
@@ -2325,6 +2327,15 @@ def make_report(plan: Plan, outcome: Outcome) -> dict[str, Any]:
         "generator": summarize_generator(plan, outcome, measured, latency["p50"]),
         "error_samples": outcome.error_samples,
     }
+
+
+def count_warmup(plan: Plan, outcome: Outcome) -> tuple[Plan, Outcome]:
+    """Return a load that ended within its warm-up as one without: what made it end there must count."""
+    warmup, measured, after = outcome.phases
+    counted = [Tally.sum(both) for both in zip(warmup, measured)]  # noqa: B905  # Python 3.9 has no strict
+    measured_ns = max(1, outcome.measured_ns + round(plan.warmup_s * NS_PER_S))
+    phases = [[Tally() for _ in counted], counted, after]
+    return replace(plan, warmup_s=0.0), replace(outcome, measured_ns=measured_ns, phases=phases)
 
 
 def summarize(tally: Tally, elapsed_s: float) -> dict[str, Any]:
