@@ -23,7 +23,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 DEMO_ENV := ANSIBLE_HOME=$(DEMO)/ansible ANSIBLE_REMOTE_TMP=$(DEMO)/ansible/tmp TMPDIR=$(DEMO)/tmp \
   XDG_CACHE_HOME=$(DEMO)/cache XDG_CONFIG_HOME=$(DEMO)/config
 PLAYBOOKS := deploy.yml rollback.yml $(addprefix playbooks/,inspect.yml check.yml lock.yml trial.yml restore.yml unlock.yml seed.yml)
-PYTHON_FILES := tuner tests $(wildcard roles/*/library/*.py) roles/lease/files/watchdog.py $(wildcard roles/*/test_plugins/*.py)
+PYTHON_FILES := tuner tests $(wildcard roles/*/library/*.py) roles/lease/files/watchdog.py $(wildcard roles/*/test_plugins/*.py) $(wildcard playbooks/callback_plugins/*.py)
 
 SCENARIOS := capacity default rolling services projects
 

@@ -19,6 +19,8 @@ from tuner.model import Deployment, HostCapacity, Inspection, Load, Lock, Projec
 from tuner.project import ansible_environment
 from tuner.wording import instances as in_words
 
+# Tells playbooks/callback_plugins/packed_modules.py where to keep them.
+PACKED_VARIABLE = "STRAPI_TUNER_PACKED_MODULES"
 # How soon a wish to stop is noticed, in seconds.
 CANCEL_POLL_S = 0.2
 # Beyond the load itself, a trial may boot workers one after the other.
@@ -111,6 +113,7 @@ class AnsibleTarget:
         interruption: Says whether the user asked to stop.
         on_output: Gets Ansible's output line by line, when somebody wants to see it.
         grace_s: How long the host waits beyond the longest step that is expected, before it brings itself back.
+        packed: Private directory in which the modules that one playbook has packed wait for the next one.
     """
 
     def __init__(  # noqa: PLR0913 where the host is, and how to treat it
@@ -122,6 +125,7 @@ class AnsibleTarget:
         *,
         on_output: Callable[[str], None] | None = None,
         grace_s: float = GRACE_S,
+        packed: str = "",
     ) -> None:
         self._project = project
         self._inventory = inventory
@@ -129,6 +133,7 @@ class AnsibleTarget:
         self._interruption = interruption
         self._on_output = on_output
         self._grace_s = grace_s
+        self._packed = packed
         self._lease = ""
 
     def inspect(self) -> Inspection:
@@ -245,7 +250,7 @@ class AnsibleTarget:
                 playbook=str(self._project / "playbooks" / playbook),
                 inventory=str(self._inventory),
                 limit=self._host,
-                envvars=dict(ansible_environment(self._project)),
+                envvars={**ansible_environment(self._project), PACKED_VARIABLE: self._packed},
                 settings={"pexpect_timeout": CANCEL_POLL_S, "suppress_ansible_output": True},
                 event_handler=note,
                 # Also without a wish to stop: without it, ansible-runner replaces the signal handlers for good.

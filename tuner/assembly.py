@@ -75,7 +75,11 @@ def open_session(host: str, source: Path | None, *, verbose: bool) -> Iterator[S
             # Ansible's colours go, and whatever else a host wants the terminal to do is shown instead.
             console.print(printable(Text.from_ansi(line).plain, len(line)), style="dim")
 
-    with Interruption() as interruption, ConsoleProgress(console) as progress:
+    with (
+        Interruption() as interruption,
+        ConsoleProgress(console) as progress,
+        abandoned.private_directory() as packed,
+    ):
         target = AnsibleTarget(
             project,
             inventory.source,
@@ -83,6 +87,7 @@ def open_session(host: str, source: Path | None, *, verbose: bool) -> Iterator[S
             interruption,
             on_output=show if verbose else None,
             grace_s=variables.get("lease_grace_s", GRACE_S),
+            packed=packed,
         )
         yield Session(host, project, inventory, variables, interruption, progress, target)
 
