@@ -73,6 +73,12 @@ def upper_percentile_us(histogram: Sequence[Sequence[int]], percent: float) -> f
     return loads.percentile_us(histogram, 100 * rank / count) if 0 < rank <= count else None
 
 
+def requests_needed(percent: float) -> int:
+    """How many requests it takes until `upper_percentile_us` knows a bound."""
+    share = percent / 100
+    return math.ceil(Z_95**2 * share / (1 - share))
+
+
 def judge(
     slo: Slo, rate_rps: float, trials: Sequence[Measured], reports: Sequence[Report], memory_bytes: int
 ) -> SloResult:
@@ -98,7 +104,8 @@ def judge(
     if not reason and achieved < RATE_KEPT * rate_rps:
         reason = f"{achieved:,.0f} of {rate_rps:,.0f} requests/s were answered in time"
     if not reason and upper is None:
-        reason = f"{sum(pooled.values())} requests tell too little of p{slo.percent:g}"
+        seen, needed = sum(pooled.values()), requests_needed(slo.percent)
+        reason = f"{seen} requests tell too little of p{slo.percent:g}, {needed} do: measure longer (--duration)"
     if not reason and upper is not None and value is not None and upper > slo.limit_ms:
         reason = f"p{slo.percent:g} is {value:,.0f} ms, and may be {upper:,.0f} ms"
     requests = sum(trial.requests for trial in trials)

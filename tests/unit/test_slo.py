@@ -67,6 +67,13 @@ def test_too_few_requests_have_no_bound() -> None:
     assert slo.upper_percentile_us([], 99) is None
 
 
+@pytest.mark.parametrize("percent", [50.0, 95.0, 99.0, 99.9])
+def test_so_many_requests_tell_a_bound_and_one_fewer_does_not(percent: float) -> None:
+    needed = slo.requests_needed(percent)
+    assert slo.upper_percentile_us(histogram_of(np.full(needed, 10.0)), percent) is not None
+    assert slo.upper_percentile_us(histogram_of(np.full(needed - 1, 10.0)), percent) is None
+
+
 def test_windows_are_pooled_and_judged_by_the_bound() -> None:
     random = np.random.default_rng(1)
     windows = [load_of(random.uniform(50, 240, 3000)) for _ in range(3)]
