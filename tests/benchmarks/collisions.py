@@ -29,15 +29,8 @@ from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from booted_host import (
-    LIMIT_S,
-    Client,
-    Place,
-    Run,
-    find_application,
-    fingerprint,
-    is_as_it_was,
-)  # found through the line above
+# Found through the line above.
+from booted_host import LIMIT_S, Client, Place, Run, find_application, fingerprint, is_as_it_was
 
 from tuner.errors import HostError, InputError
 

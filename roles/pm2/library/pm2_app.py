@@ -474,10 +474,8 @@ class Pm2:
             return []
         try:
             return call_daemon(self.home / DAEMON_SOCKET, LIST_METHOD)
-        except (
-            OSError,
-            ValueError,
-        ):  # a pm2 that speaks otherwise, or a socket of somebody else: its own command knows
+        except (OSError, ValueError):
+            # A pm2 that speaks otherwise, or another one's socket: its own command knows.
             return parse_jlist(self.run("-s", "jlist"))
 
     def processes(self, name: str) -> list[dict[str, Any]]:
