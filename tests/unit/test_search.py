@@ -240,10 +240,14 @@ def test_the_way_up_doubles_and_has_the_budget() -> None:
 
 
 def test_the_way_up_ends_where_throughput_does() -> None:
-    flat = {count: 100.0 * min(count, 4) for count in range(1, 161)}
-    _, tried = run(of(flat, Noise(cv=0.01), cpu_budget=128))
-    first_fall = next(place for place in range(1, len(tried)) if tried[place] < tried[place - 1])
-    assert max(tried[:first_fall]) < 128
+    model = of({count: 100.0 * min(count, 4) for count in range(1, 161)}, Noise(cv=0.01), cpu_budget=128)
+    host, way_up = SimulatedHost(model), []
+    sought = Search(model.counts, model.cpu_budget)
+    while (instances := sought.next()) is not None and sought.sweep == 1:
+        way_up.append(instances)
+        sought.tell(instances, math.log(host.trial(instances).throughput_rps))
+    assert way_up == sorted(way_up)
+    assert 4 <= max(way_up) < 128
 
 
 def test_what_is_right_in_a_curve_is_what_is_right_on_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
