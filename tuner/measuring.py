@@ -180,12 +180,12 @@ class Measuring:
         self.loads = []
         if load.rate_rps:
             self.at_rate.add(number)
-        first = trial, _ = self._try(candidate, setting, load, phase)
+        trial, report = self._try(candidate, setting, load, phase)
         # What was disturbed is repeated in any case; and what was broken off for its failures has said enough.
-        broken_off = self.loads[-1]["duration_s"] < load.duration_s
+        broken_off = report["load"]["duration_s"] < load.duration_s
         if not trial.settled and not trial.disturbances and not broken_off:
             # Once, whatever comes of it: the workers are warm by now, and a longer series tells more.
-            trial, _ = self._try(candidate, setting, load, phase + EXTENDED, first)
+            trial, _ = self._try(candidate, setting, load, phase + EXTENDED, (trial, report))
         self.trials.append(trial)
         self.progress.trial_ended(trial, shown)
         return trial

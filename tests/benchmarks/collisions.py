@@ -40,7 +40,6 @@ OTHERS = 12
 # Open at once when the load of the gate is under way; the client has one now and then.
 GATE_CONNECTIONS = 3
 HELD_BY = re.compile(r"is locked by \w+ on \S+ \(pid \d+\) since [^;\n]*")
-POLL_S = 0.1
 
 # What a command ended with and said, and how it should have ended.
 Said = list[tuple[str, str]]
@@ -87,10 +86,9 @@ def deploy_killed(place: Place, _: str) -> Said:
     """A deploy is killed under its lock; the next one is refused, and may break it."""
     first = start(deploy(place))
     deadline = time.monotonic() + LIMIT_S
-    while not place.is_locked():
+    while not place.is_locked():  # each look takes a tenth of a second
         if first.poll() is not None or time.monotonic() > deadline:
             raise SystemExit("the deploy ended before its lock was seen")
-        time.sleep(POLL_S)
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
     said = [
@@ -121,10 +119,9 @@ def gate_fails(place: Place, url: str) -> Said:
     objective = ("--objective", "latency", "--rate", "60", "--slo", "p99=5s")
     with Run(place.tuner("recommend", *QUICK, *objective)) as run:
         run.said[Run.GATE].wait(LIMIT_S)
-        while place.connections(url) < GATE_CONNECTIONS:
+        while place.connections(url) < GATE_CONNECTIONS:  # as above
             if run.has_ended():
                 raise SystemExit(f"there was no gate: {run.last}")
-            time.sleep(POLL_S)
         place.inside("kill", "-KILL", place.pid_of("server.js")[0])
     if run.process.returncode != HostError.exit_code:
         raise SystemExit(f"the gate let it pass: {run.process.returncode}, {run.last}")
@@ -145,10 +142,9 @@ def left_alone(place: Place, url: str, instances: int) -> Iterator[None]:
     before = fingerprint(place.inventory)
     yield
     deadline = time.monotonic() + LIMIT_S
-    while not is_as_it_was(place, url, instances):
+    while not is_as_it_was(place, url, instances):  # half a second
         if time.monotonic() > deadline:
             raise SystemExit("the host is not as it was")
-        time.sleep(POLL_S)
     if fingerprint(place.inventory) != before:
         raise SystemExit("the inventory is another")
 

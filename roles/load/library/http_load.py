@@ -2332,7 +2332,7 @@ def make_report(plan: Plan, outcome: Outcome) -> dict[str, Any]:
 def count_warmup(plan: Plan, outcome: Outcome) -> tuple[Plan, Outcome]:
     """Return a load that ended within its warm-up as one without: what made it end there must count."""
     warmup, measured, after = outcome.phases
-    counted = [Tally.sum(both) for both in zip(warmup, measured)]  # noqa: B905  # Python 3.9 has no strict
+    counted = [Tally.sum((early, measured[index])) for index, early in enumerate(warmup)]
     measured_ns = max(1, outcome.measured_ns + round(plan.warmup_s * NS_PER_S))
     phases = [[Tally() for _ in counted], counted, after]
     return replace(plan, warmup_s=0.0), replace(outcome, measured_ns=measured_ns, phases=phases)
